@@ -1,0 +1,189 @@
+package database
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/libtnb/sqlite"
+	gormmysql "gorm.io/driver/mysql"
+	"gorm.io/gorm"
+	"gorm.io/gorm/schema"
+	sqlite3 "modernc.org/sqlite"
+)
+
+// Everything in which MySQL, MariaDB and SQLite differ is in this file.
+
+// dialect is one family of databases.
+type dialect string
+
+const (
+	mysqlDialect  dialect = "mysql"
+	sqliteDialect dialect = "sqlite"
+)
+
+// Limits of one database call. A stalled server ends a call instead of
+// holding it: connect 5 s; read and write 30 s, well over a lock wait.
+const (
+	connectTimeout = 5 * time.Second
+	ioTimeout      = 30 * time.Second
+	lockWait       = 5 * time.Second
+)
+
+// parseURL tells the dialect from the URL's scheme: "sqlite:PATH" is a file,
+// anything else a DSN of go-sql-driver/mysql.
+func parseURL(url string) (dialect, gorm.Dialector, error) {
+	if path, ok := strings.CutPrefix(url, "sqlite:"); ok {
+		if path == "" {
+			return "", nil, errors.New("the sqlite URL names no file")
+		}
+		return sqliteDialect, sqliteDialector{sqlite.Open(sqliteDSN(path)).(*sqlite.Dialector)}, nil
+	}
+	cfg, err := mysqlConfig(url)
+	if err != nil {
+		return "", nil, err
+	}
+	// MySQL has no RETURNING; MariaDB must behave the same.
+	return mysqlDialect, gormmysql.New(gormmysql.Config{DSNConfig: cfg, DisableWithReturning: true}), nil
+}
+
+// mysqlConfig parses a DSN and sets what correctness depends on, whatever the
+// DSN says: found rows (a compare-and-set that writes equal values must count
+// its row), microsecond arguments (a finer one turns MariaDB's index range
+// into a full scan), UTC on both sides, and bounded waits.
+func mysqlConfig(dsn string) (*mysql.Config, error) {
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("database URL: %w", err)
+	}
+	cfg.ParseTime = true
+	cfg.Loc = time.UTC
+	cfg.ClientFoundRows = true
+	cfg.RejectReadOnly = true
+	cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout = connectTimeout, ioTimeout, ioTimeout
+	if cfg.Params == nil {
+		cfg.Params = map[string]string{}
+	}
+	cfg.Params["time_zone"] = "'+00:00'"
+	cfg.Params["charset"] = "utf8mb4"
+	cfg.Params["innodb_lock_wait_timeout"] = fmt.Sprint(int(lockWait.Seconds()))
+	cfg.Collation = "utf8mb4_bin"
+	err = cfg.Apply(mysql.TimeTruncate(time.Microsecond))
+	if err != nil {
+		return nil, fmt.Errorf("database URL: %w", err)
+	}
+	return cfg, nil
+}
+
+// sqliteDSN opens a file for one writer at a time: transactions take the write
+// lock at their start, commits are durable, foreign keys hold.
+func sqliteDSN(path string) string {
+	return "file:" + path + "?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)" +
+		"&_pragma=foreign_keys(1)&_pragma=synchronous(FULL)"
+}
+
+// sqliteNow is the database's clock in the text form in which the driver
+// stores times, so that stored times and defaults compare as text.
+const sqliteNow = "strftime('%Y-%m-%d %H:%M:%f000+00:00','now')"
+
+// sqliteDialector rewrites the two things of the models that SQLite spells
+// differently: its clock, and the one type name by which its driver knows a
+// time.
+type sqliteDialector struct{ *sqlite.Dialector }
+
+var sqliteSpelling = strings.NewReplacer("datetime(6)", "datetime", "DEFAULT CURRENT_TIMESTAMP(6)", "DEFAULT ("+sqliteNow+")")
+
+// DataTypeOf gives a column's type in SQLite's spelling.
+func (d sqliteDialector) DataTypeOf(field *schema.Field) string {
+	return sqliteSpelling.Replace(d.Dialector.DataTypeOf(field))
+}
+
+// Migrator returns SQLite's migrator with this dialector's column types.
+func (d sqliteDialector) Migrator(db *gorm.DB) gorm.Migrator {
+	m, ok := d.Dialector.Migrator(db).(*sqlite.Migrator)
+	if !ok {
+		return d.Dialector.Migrator(db)
+	}
+	m.Dialector = d
+	return m
+}
+
+// tableOptions is what CREATE TABLE ends with.
+func (d dialect) tableOptions() string {
+	if d == mysqlDialect {
+		return "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
+	}
+	return ""
+}
+
+// nowQuery reads the database's clock as UTC text with microseconds.
+func (d dialect) nowQuery() string {
+	if d == mysqlDialect {
+		return "SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%d %H:%i:%s.%f')"
+	}
+	return "SELECT strftime('%Y-%m-%d %H:%M:%f','now')"
+}
+
+const clockLayout = "2006-01-02 15:04:05.999999"
+
+// MySQL error numbers.
+const (
+	errDuplicate       = 1062
+	errLockWait        = 1205
+	errDeadlock        = 1213
+	errSnapshotChanged = 1020 // MariaDB with innodb_snapshot_isolation
+	errCheckMySQL      = 3819
+	errCheckMariaDB    = 4025
+)
+
+// SQLite result codes.
+const (
+	sqliteBusy         = 5
+	sqliteLocked       = 6
+	sqliteUnique       = 2067
+	sqlitePrimaryKey   = 1555
+	sqliteCheck        = 275
+	sqlitePrimaryCodes = 0xff
+)
+
+// IsDuplicate reports whether err is the violation of a unique index or key.
+func IsDuplicate(err error) bool {
+	return hasCode(err, []uint16{errDuplicate}, []int{sqliteUnique, sqlitePrimaryKey})
+}
+
+// IsCheckViolation reports whether err is the violation of a CHECK.
+func IsCheckViolation(err error) bool {
+	return hasCode(err, []uint16{errCheckMySQL, errCheckMariaDB}, []int{sqliteCheck})
+}
+
+// isContention reports whether the whole transaction may be run again.
+func isContention(err error) bool {
+	var lite *sqlite3.Error
+	if errors.As(err, &lite) {
+		primary := lite.Code() & sqlitePrimaryCodes
+		return primary == sqliteBusy || primary == sqliteLocked
+	}
+	return hasCode(err, []uint16{errDeadlock, errLockWait, errSnapshotChanged}, nil)
+}
+
+func hasCode(err error, numbers []uint16, codes []int) bool {
+	var my *mysql.MySQLError
+	if errors.As(err, &my) {
+		for _, n := range numbers {
+			if my.Number == n {
+				return true
+			}
+		}
+	}
+	var lite *sqlite3.Error
+	if errors.As(err, &lite) {
+		for _, c := range codes {
+			if lite.Code() == c {
+				return true
+			}
+		}
+	}
+	return false
+}

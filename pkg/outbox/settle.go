@@ -1,0 +1,62 @@
+package outbox
+
+import (
+	"fmt"
+
+	"github.com/teamsync/edge-workers/models"
+	"github.com/teamsync/edge-workers/pkg/database"
+)
+
+// Settle ends the caller's work on a leased row in the caller's transaction:
+// one UPDATE fenced by (id, leased, owner). A lost lease is ErrLeaseLost and
+// nothing changes. The lease's end time is not asked again: whoever took the
+// row over has changed the owner.
+func Settle(tx *database.Tx, lease Lease, to models.OutboxStatus, code, text string) error {
+	if !models.Permits(models.OutboxEdges, models.OutboxLeased, to) {
+		return models.ErrForbiddenTransition{From: string(models.OutboxLeased), To: string(to)}
+	}
+	now, err := tx.Now()
+	if err != nil {
+		return err
+	}
+	settled := tx.Model(&models.Outbox{}).
+		Where("id = ? AND status = ? AND lease_owner = ?", lease.OutboxID, models.OutboxLeased, lease.Token).
+		UpdateColumns(map[string]any{
+			"status": to, "lease_owner": "", "lease_expires_at": nil, "next_attempt_at": nil,
+			"last_error_code": code, "last_error": nullable(text), "updated_at": now,
+		})
+	err = leaseFence(settled.RowsAffected, settled.Error)
+	if err != nil {
+		return fmt.Errorf("settle the row as %s: %w", to, err)
+	}
+	return nil
+}
+
+// Return puts a leased row back to pending without a delay: retryable results
+// write next_attempt_at = NULL and leave the pace to the transport's
+// redelivery and the recovery sweep (S2-230, S2-231). attempts replaces the
+// count, for a result that is not counted.
+func Return(tx *database.Tx, lease Lease, attempts int, code string) error {
+	now, err := tx.Now()
+	if err != nil {
+		return err
+	}
+	returned := tx.Model(&models.Outbox{}).
+		Where("id = ? AND status = ? AND lease_owner = ?", lease.OutboxID, models.OutboxLeased, lease.Token).
+		UpdateColumns(map[string]any{
+			"status": models.OutboxPending, "lease_owner": "", "lease_expires_at": nil, "next_attempt_at": nil,
+			"attempts": attempts, "last_error_code": code, "updated_at": now,
+		})
+	err = leaseFence(returned.RowsAffected, returned.Error)
+	if err != nil {
+		return fmt.Errorf("return the row to pending: %w", err)
+	}
+	return nil
+}
+
+func nullable(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
+}
