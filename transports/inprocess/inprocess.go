@@ -1,0 +1,132 @@
+// Package inprocess is the "legacy" transport: jobs run in the process that
+// enqueued them (S1-251). It remembers nothing: what a crash or a full queue
+// loses, the recovery sweep finds in the outbox.
+package inprocess
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/teamsync/edge-workers/transports"
+)
+
+// Params configures the transport.
+type Params struct {
+	Handler transports.Handler
+	// Workers is how many jobs run at once; each takes one at a time.
+	Workers int
+	// Queue is how many accepted jobs may wait; a full queue refuses.
+	Queue int
+	// RedeliverAfter is the pause before a failed job is tried again; it is
+	// tried MaxDeliveries times at most and then left to the sweep.
+	RedeliverAfter time.Duration
+	MaxDeliveries  int
+	Log            *slog.Logger
+}
+
+// Transport is a bounded queue with its consumers.
+type Transport struct {
+	p      Params
+	queue  chan transports.Message
+	stop   chan struct{}
+	cancel context.CancelFunc
+	work   context.Context
+	wg     sync.WaitGroup
+	once   sync.Once
+	mu     sync.RWMutex
+	closed bool
+}
+
+// New starts the consumers. They live until Close.
+func New(p Params) (*Transport, error) {
+	if p.Handler == nil || p.Log == nil {
+		return nil, errors.New("in-process transport: handler and log are required")
+	}
+	if p.Workers < 1 || p.Queue < 1 || p.MaxDeliveries < 1 {
+		return nil, errors.New("in-process transport: workers, queue and deliveries must be positive")
+	}
+	t := &Transport{p: p, queue: make(chan transports.Message, p.Queue), stop: make(chan struct{})}
+	t.work, t.cancel = context.WithCancel(context.Background())
+	for range p.Workers {
+		t.wg.Go(t.consume)
+	}
+	return t, nil
+}
+
+// Publish puts the message into the queue. A full or closed queue refuses: the
+// row stays pending and the sweep publishes it again.
+func (t *Transport) Publish(_ context.Context, message transports.Message) error {
+	err := message.Validate()
+	if err != nil {
+		return err
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.closed {
+		return fmt.Errorf("%w: it is closing", transports.ErrRefused)
+	}
+	select {
+	case t.queue <- message:
+		return nil
+	default:
+		return fmt.Errorf("%w: its queue is full", transports.ErrRefused)
+	}
+}
+
+func (t *Transport) consume() {
+	for {
+		select {
+		case <-t.stop:
+			return
+		case message := <-t.queue:
+			t.deliver(message)
+		}
+	}
+}
+
+func (t *Transport) deliver(message transports.Message) {
+	for delivery := 1; ; delivery++ {
+		err := t.p.Handler(t.work, message)
+		switch {
+		case err == nil:
+			return
+		case errors.Is(err, transports.ErrMalformed):
+			t.p.Log.Warn("malformed job dropped", "job_id", message.JobID)
+			return
+		case delivery >= t.p.MaxDeliveries:
+			t.p.Log.Warn("job left to the recovery sweep", "job_id", message.JobID, "deliveries", delivery, "error", err)
+			return
+		}
+		select {
+		case <-t.stop:
+			return
+		case <-time.After(t.p.RedeliverAfter):
+		}
+	}
+}
+
+// Close refuses new jobs, lets the running ones end until ctx is done, and
+// then cancels them. Jobs that only waited are left to the recovery sweep.
+func (t *Transport) Close(ctx context.Context) error {
+	t.once.Do(func() {
+		t.mu.Lock()
+		t.closed = true
+		t.mu.Unlock()
+		close(t.stop)
+	})
+	drained := make(chan struct{})
+	go func() { t.wg.Wait(); close(drained) }()
+	select {
+	case <-drained:
+		t.cancel()
+		return nil
+	case <-ctx.Done():
+		t.cancel()
+		<-drained
+		return fmt.Errorf("drain the jobs: %w", ctx.Err())
+	}
+}
