@@ -1,8 +1,11 @@
 package database
 
 import (
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"time"
 
@@ -118,15 +121,14 @@ func (d dialect) tableOptions() string {
 	return ""
 }
 
-// nowQuery reads the database's clock as UTC text with microseconds.
+// nowQuery reads the database's clock as microseconds since 1970 in UTC. SQLite
+// counts in whole milliseconds.
 func (d dialect) nowQuery() string {
 	if d == mysqlDialect {
-		return "SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%d %H:%i:%s.%f')"
+		return "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
 	}
-	return "SELECT strftime('%Y-%m-%d %H:%M:%f','now')"
+	return "SELECT CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) * 1000"
 }
-
-const clockLayout = "2006-01-02 15:04:05.999999"
 
 // MySQL error numbers.
 const (
@@ -156,6 +158,14 @@ func IsDuplicate(err error) bool {
 // IsCheckViolation reports whether err is the violation of a CHECK.
 func IsCheckViolation(err error) bool {
 	return hasCode(err, []uint16{errCheckMySQL, errCheckMariaDB}, []int{sqliteCheck})
+}
+
+// IsUnavailable reports whether err says that the database could not be
+// reached, broke off, or stayed contended: nothing is wrong with the work.
+func IsUnavailable(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || isContention(err)
 }
 
 // isContention reports whether the whole transaction may be run again.

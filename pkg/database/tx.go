@@ -106,16 +106,12 @@ func (d *DB) AfterCommit(hook func(error) error) { d.afterCommit = hook }
 
 // Now reads the database's clock inside the transaction, in UTC.
 func (t *Tx) Now() (time.Time, error) {
-	var text string
-	err := t.Raw(t.dialect.nowQuery()).Scan(&text).Error
+	var micros int64
+	err := t.Raw(t.dialect.nowQuery()).Scan(&micros).Error
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the database's clock: %w", err)
 	}
-	now, err := time.ParseInLocation(clockLayout, text, time.UTC)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("read the database's clock: %w", err)
-	}
-	return now, nil
+	return time.UnixMicro(micros).UTC(), nil
 }
 
 // Locked returns a query that locks the rows it reads: SELECT … FOR UPDATE.

@@ -1,0 +1,298 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/teamsync/edge-workers/models"
+	"github.com/teamsync/edge-workers/pkg/database"
+	"github.com/teamsync/edge-workers/pkg/outbox"
+	"github.com/teamsync/edge-workers/pkg/provider"
+	"github.com/teamsync/edge-workers/pkg/tenancy"
+	"github.com/teamsync/edge-workers/pkg/ticket"
+	"github.com/teamsync/edge-workers/pkg/version"
+)
+
+// work resolves the provider, takes the lease and runs the stages under its
+// heartbeat. Whatever the stages return is settled once, by the ladder.
+func (r *run) work(ctx context.Context) error {
+	r.stage("provider_resolution")
+	target, resolveErr := r.p.Provider()
+	r.stage("lease")
+	disposition, err := r.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	switch disposition {
+	case outbox.Terminal, outbox.WrongScope:
+		return nil
+	case outbox.InFlight, outbox.NotDue:
+		return ErrInFlight
+	}
+	held, stop := r.p.Outbox.KeepLease(ctx, r.lease)
+	defer stop()
+	out := r.guarded(held, target, resolveErr)
+	if errors.Is(context.Cause(held), outbox.ErrLeaseLost) {
+		out = outcome{kind: stopped, cause: outbox.ErrLeaseLost}
+	}
+	return r.settle(ctx, out)
+}
+
+// acquire is the lease loop: a row that a sweep has just stamped is waited
+// for, everything else is answered at once.
+func (r *run) acquire(ctx context.Context) (outbox.Disposition, error) {
+	for waited := time.Duration(0); ; {
+		lease, disposition, err := r.p.Outbox.LeaseDeployment(ctx, r.request)
+		if err != nil {
+			return "", err
+		}
+		if disposition != outbox.NotDue || waited >= maxNotDueWait {
+			r.lease = lease
+			return disposition, nil
+		}
+		waited += lease.Wait
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-time.After(lease.Wait):
+		}
+	}
+}
+
+// guarded runs the stages and turns a panic into an internal error, so that
+// the row is settled and the heartbeats end (S1-135).
+func (r *run) guarded(ctx context.Context, target provider.Provider, resolveErr error) (out outcome) {
+	defer func() {
+		if p := recover(); p != nil {
+			out = r.undecided(codeInternal, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+		}
+	}()
+	return r.stages(ctx, target, resolveErr)
+}
+
+// stages runs the task from the lease to the last probe and says what came of
+// it. The context ends when the lease is lost.
+func (r *run) stages(ctx context.Context, target provider.Provider, resolveErr error) outcome {
+	if resolveErr != nil { // S2-124, S2-125
+		r.stage("provider_invalid")
+		return r.undecided(codeProviderInvalid, resolveErr)
+	}
+	if !r.lease.ReadOnly {
+		r.stage("department_check")
+		err := r.departmentAlive(ctx)
+		if err != nil {
+			return r.ladder(err)
+		}
+	}
+	err := r.snapshot(ctx)
+	if err != nil {
+		return r.ladder(err)
+	}
+	if r.lease.ReadOnly {
+		return r.reconcile(ctx, target)
+	}
+	err = r.prepare(ctx)
+	if err != nil {
+		return r.ladder(err)
+	}
+	r.stage("fence")
+	err = r.fence(ctx)
+	if err != nil {
+		return r.ladder(err)
+	}
+	r.mirror(ctx, ticket.Deploying)
+	r.stage("upload")
+	uploadErr := target.Upload(ctx, r.release)
+	if uploadErr != nil && !isUncertain(uploadErr) {
+		return r.ladder(uploadErr)
+	}
+	r.release.Bundle = nil
+	return r.confirm(ctx, target, uploadErr)
+}
+
+// prepare is the last that may refuse the deployment while the provider is
+// untouched.
+func (r *run) prepare(ctx context.Context) error {
+	if r.lease.Attempts > maxAttempts {
+		return &provider.TerminalError{Code: r.exhaustedCode()}
+	}
+	r.stage("integrity")
+	bundle, err := r.verifyIntegrity(ctx)
+	if err != nil {
+		return err
+	}
+	r.release = releaseOf(r.worker, r.version)
+	r.release.Bundle = bundle
+	return nil
+}
+
+// exhaustedCode keeps the reason of the last attempt when there is one.
+func (r *run) exhaustedCode() string {
+	if r.lease.Row.LastErrorCode != "" {
+		return r.lease.Row.LastErrorCode
+	}
+	return codeInternal
+}
+
+// reconcile is the GET-only mode: an earlier run passed the fence, so this one
+// only reads (S2-214).
+func (r *run) reconcile(ctx context.Context, target provider.Provider) outcome {
+	r.release = releaseOf(r.worker, r.version)
+	r.mirror(ctx, ticket.Deploying)
+	return r.confirm(ctx, target, &provider.UncertainError{Code: codeUploadUncertain})
+}
+
+// confirm is the way to every completed settlement: read-back, then the
+// readiness gate (S2-196 to S2-198). uploadErr is nil after an acknowledged
+// upload and uncertain otherwise.
+func (r *run) confirm(ctx context.Context, target provider.Provider, uploadErr error) outcome {
+	r.stage("read_back")
+	err := target.ReadBack(ctx, r.release)
+	if err != nil {
+		return afterReadBack(err, uploadErr)
+	}
+	r.stage("readiness")
+	gate := readiness{
+		probe:  func(ctx context.Context) error { return r.p.Prober.Probe(ctx, r.worker.ScriptName, r.version.ReleaseGeneration) },
+		verify: func(ctx context.Context) error { return r.p.Outbox.Verify(ctx, r.lease) },
+	}
+	err = gate.wait(ctx)
+	switch {
+	case err == nil:
+		return outcome{kind: completed}
+	case errors.Is(err, outbox.ErrLeaseLost):
+		return outcome{kind: stopped, cause: err}
+	case errors.Is(err, errNotReady):
+		return outcome{kind: uncertain, code: codeReadinessTimeout, cause: err}
+	}
+	return r.ladder(err)
+}
+
+// snapshot reads the rows under locks in the order outbox → worker → version
+// and pauses the Worker again when the version is found deploying (S1-080 to
+// S1-082).
+func (r *run) snapshot(ctx context.Context) error {
+	r.stage("snapshot")
+	return r.p.DB.Tx(ctx, func(tx *database.Tx) error {
+		err := outbox.VerifyIn(tx, r.lease)
+		if err != nil {
+			return err
+		}
+		r.worker, r.version, err = r.lockRows(tx)
+		if err != nil || r.version.State != models.VersionDeploying || r.worker.Status == models.WorkerPaused {
+			return err
+		}
+		return version.SetWorker(tx, r.worker.ID, map[string]any{"status": models.WorkerPaused})
+	})
+}
+
+// errWorkerDeleted says that the row outlived its Worker (S3-80).
+var errWorkerDeleted = errors.New("the Worker row no longer exists")
+
+func (r *run) lockRows(tx *database.Tx) (models.Worker, models.Version, error) {
+	var workers []models.Worker
+	err := r.request.Tenant.Own(tx.Locked()).Where("id = ?", r.lease.Row.WorkerID).Find(&workers).Error
+	if err != nil {
+		return models.Worker{}, models.Version{}, fmt.Errorf("lock the Worker: %w", err)
+	}
+	if len(workers) == 0 {
+		return models.Worker{}, models.Version{}, errWorkerDeleted
+	}
+	var versions []models.Version
+	err = r.request.Tenant.Own(tx.Locked()).Where("id = ? AND worker_id = ?", r.lease.Row.VersionID, workers[0].ID).Find(&versions).Error
+	if err != nil {
+		return models.Worker{}, models.Version{}, fmt.Errorf("lock the version: %w", err)
+	}
+	if len(versions) == 0 {
+		return models.Worker{}, models.Version{}, errWorkerDeleted
+	}
+	return workers[0], versions[0], nil
+}
+
+// departmentAlive refuses to upload for a deleted department: it would bring
+// its Worker back to life. Cloud only, and never in the GET-only mode
+// (S2-128 to S2-131).
+func (r *run) departmentAlive(ctx context.Context) error {
+	if !r.p.Outbox.Scope().Cloud() {
+		return nil
+	}
+	alive, err := tenancy.Alive(r.p.DB.Read(ctx), r.request.Tenant)
+	if err != nil {
+		return err
+	}
+	if !alive {
+		return &provider.TerminalError{Code: codeDepartmentDeleted}
+	}
+	return nil
+}
+
+// fence commits deploying and paused in one transaction, after it has verified
+// the lease, the bundle's identity and deploy_pending again (S2-147 to
+// S2-151). A lost acknowledgement is resolved by reading again (S1-097).
+func (r *run) fence(ctx context.Context) error {
+	err := r.p.DB.Tx(ctx, func(tx *database.Tx) error {
+		err := outbox.VerifyIn(tx, r.lease)
+		if err != nil {
+			return err
+		}
+		worker, now, err := r.lockRows(tx)
+		if err != nil {
+			return err
+		}
+		if !sameBundle(now, r.version) {
+			return fmt.Errorf("%w: the bundle's identity changed", errIntegrity)
+		}
+		err = version.Move(tx, now.ID, models.VersionDeployPending, models.VersionDeploying, version.Evidence{})
+		if err != nil {
+			return err
+		}
+		return version.SetWorker(tx, worker.ID, map[string]any{"status": models.WorkerPaused})
+	})
+	var unknown *database.CommitUnknownError
+	if errors.As(err, &unknown) {
+		err = r.fenceStands(ctx, unknown)
+	}
+	if err != nil {
+		return fmt.Errorf("commit the fence: %w", err)
+	}
+	r.version.State = models.VersionDeploying
+	return nil
+}
+
+// fenceStands reads whether the fence was committed while the lease is ours.
+func (r *run) fenceStands(ctx context.Context, cause error) error {
+	return r.p.DB.Tx(ctx, func(tx *database.Tx) error {
+		err := outbox.VerifyIn(tx, r.lease)
+		if err != nil {
+			return err
+		}
+		_, now, err := r.lockRows(tx)
+		if err != nil {
+			return err
+		}
+		if now.State != models.VersionDeploying {
+			return cause
+		}
+		return nil
+	})
+}
+
+func sameBundle(a, b models.Version) bool {
+	return a.BundleDigest == b.BundleDigest && a.BundleObjectKey == b.BundleObjectKey && a.BundleSize == b.BundleSize &&
+		a.ReleaseGeneration == b.ReleaseGeneration && a.CompatibilityDate == b.CompatibilityDate && a.MainModule == b.MainModule
+}
+
+func releaseOf(worker models.Worker, v models.Version) provider.Release {
+	return provider.Release{ScriptName: worker.ScriptName, CompatibilityDate: v.CompatibilityDate, BundleDigest: v.BundleDigest}
+}
+
+// mirror writes the finer status for pollers; it decides nothing.
+func (r *run) mirror(ctx context.Context, status ticket.Status) {
+	err := r.p.Mirror.Put(ctx, r.lease.Row, status)
+	if err != nil {
+		r.log.WarnContext(ctx, "ticket status not mirrored", "error", err)
+	}
+}

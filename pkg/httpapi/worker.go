@@ -1,0 +1,139 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/teamsync/edge-workers/pkg/admission"
+	"github.com/teamsync/edge-workers/pkg/fault"
+	"github.com/teamsync/edge-workers/pkg/httpapi/gen"
+	"github.com/teamsync/edge-workers/pkg/ticket"
+	"github.com/teamsync/edge-workers/pkg/version"
+)
+
+func (a *API) getWorker(c echo.Context) error {
+	worker, err := version.WorkerOf(a.p.DB.Read(c.Request().Context()), tenant(c))
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, workerView(worker))
+}
+
+var errSubmissionType = fault.New(fault.UnsupportedType, "A submission is application/gzip, or multipart/form-data with the field project")
+
+func (a *API) submitVersion(c echo.Context) error {
+	archive, err := submitted(c)
+	if err != nil {
+		return err
+	}
+	made, err := a.p.Submitter.Submit(c.Request().Context(), version.Submission{Tenant: tenant(c), Actor: actor(c), Archive: archive})
+	if err != nil {
+		return err
+	}
+	view, err := versionView(made)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusCreated, view)
+}
+
+// submitted gives the archive's stream: the body itself, or the form's one
+// part project.
+func submitted(c echo.Context) (io.Reader, error) {
+	media, _, err := mime.ParseMediaType(c.Request().Header.Get(echo.HeaderContentType))
+	switch {
+	case err != nil:
+		return nil, errSubmissionType.Because(err)
+	case media == "application/gzip":
+		return c.Request().Body, nil
+	case media != echo.MIMEMultipartForm:
+		return nil, errSubmissionType
+	}
+	form, err := c.Request().MultipartReader()
+	if err != nil {
+		return nil, errSubmissionType.Because(err)
+	}
+	part, err := form.NextPart()
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fault.New(fault.Malformed, "The form could not be read").Because(err)
+	}
+	if err != nil || part.FormName() != "project" {
+		return nil, fault.Refuse(fault.Problem{Type: "missing", Loc: []any{"body", "project"}, Msg: errRequired})
+	}
+	return part, nil
+}
+
+func (a *API) listVersions(c echo.Context) error {
+	limit := 0
+	if text := c.QueryParam("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > version.MaxPage {
+			return fault.Refuse(fault.Problem{Type: "limit_invalid", Loc: []any{"query", "limit"}, Msg: fmt.Sprintf("limit must be 1 to %d", version.MaxPage)})
+		}
+		limit = n
+	}
+	page, err := version.List(c.Request().Context(), a.p.DB, tenant(c), c.QueryParam("cursor"), limit)
+	if err != nil {
+		return err
+	}
+	out := gen.VersionPage{Items: []gen.Version{}, NextCursor: orNull(page.Next)}
+	for _, v := range page.Items {
+		view, err := versionView(v)
+		if err != nil {
+			return err
+		}
+		out.Items = append(out.Items, view)
+	}
+	return c.JSON(http.StatusOK, out)
+}
+
+func (a *API) getVersion(c echo.Context) error {
+	v, err := version.Of(a.p.DB.Read(c.Request().Context()), tenant(c), c.Param("version_id"))
+	if err != nil {
+		return err
+	}
+	view, err := versionView(v)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, view)
+}
+
+func (a *API) getVersionSource(c echo.Context) error {
+	v, archive, err := version.Source(c.Request().Context(), a.p.DB, a.p.Store, tenant(c), c.Param("version_id"))
+	if err != nil {
+		return err
+	}
+	header := c.Response().Header()
+	header.Set(echo.HeaderContentDisposition, fmt.Sprintf(`attachment; filename="source-r%d.tar.gz"`, v.Revision))
+	header.Set("Digest", "sha-256="+v.ProjectDigest)
+	return c.Blob(http.StatusOK, "application/gzip", archive)
+}
+
+func (a *API) createDeployment(c echo.Context) error {
+	request := admission.Request{Tenant: tenant(c), Actor: actor(c)}
+	err := object(c, map[string]any{"version_id": &request.VersionID, "base_revision": &request.BaseRevision})
+	if err != nil {
+		return err
+	}
+	view, err := a.p.Desk.Deploy(c.Request().Context(), request)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusAccepted, view)
+}
+
+func (a *API) getDeployment(c echo.Context) error {
+	var view ticket.Ticket
+	view, err := a.p.Mirror.View(c.Request().Context(), a.p.DB, tenant(c), c.Param("ticket_id"))
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, view)
+}
