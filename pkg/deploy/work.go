@@ -176,6 +176,15 @@ func (r *run) confirm(ctx context.Context, target provider.Provider, uploadErr e
 // S1-082).
 func (r *run) snapshot(ctx context.Context) error {
 	r.stage("snapshot")
+	err := r.readRows(ctx)
+	var unknown *database.CommitUnknownError
+	if errors.As(err, &unknown) {
+		err = r.readRows(ctx) // it may be written twice: it says the same
+	}
+	return err
+}
+
+func (r *run) readRows(ctx context.Context) error {
 	return r.p.DB.Tx(ctx, func(tx *database.Tx) error {
 		err := outbox.VerifyIn(tx, r.lease)
 		if err != nil {
