@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -107,13 +108,13 @@ func Recover(log *slog.Logger) echo.MiddlewareFunc {
 
 // recovered is the one function with a named result: only that lets a deferred
 // call set what is returned.
-func recovered(log *slog.Logger, c echo.Context, next echo.HandlerFunc) (err error) { //nolint:nonamedreturns // set by the deferred call
+func recovered(log *slog.Logger, c echo.Context, next echo.HandlerFunc) (err error) {
 	defer func() {
 		cause := recover()
 		if cause == nil {
 			return
 		}
-		if cause == http.ErrAbortHandler {
+		if thrown, ok := cause.(error); ok && errors.Is(thrown, http.ErrAbortHandler) {
 			panic(cause) // net/http's own way to cut a connection
 		}
 		ctx := c.Request().Context()

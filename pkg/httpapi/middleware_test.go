@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -61,7 +62,7 @@ func TestPanicIsOneRequestsFailure(t *testing.T) {
 		t.Errorf("got %d %s", got.Code, got.Body)
 	}
 	panics := s.lines(t, "panic in a handler")
-	if len(panics) != 1 || !strings.Contains(panics[0]["stack"].(string), "middleware_test.go") {
+	if len(panics) != 1 || !strings.Contains(fmt.Sprint(panics[0]["stack"]), "middleware_test.go") {
 		t.Errorf("log: %s", s.log)
 	}
 	if len(s.lines(t, "request failed")) != 1 {
@@ -74,7 +75,8 @@ func TestAbortedHandlerIsLeftToTheServer(t *testing.T) {
 	s := newServer()
 	s.GET("/aborts", func(echo.Context) error { panic(http.ErrAbortHandler) })
 	defer func() {
-		if cause := recover(); cause != http.ErrAbortHandler {
+		cause, ok := recover().(error)
+		if !ok || !errors.Is(cause, http.ErrAbortHandler) {
 			t.Errorf("the panic became %v", cause)
 		}
 	}()

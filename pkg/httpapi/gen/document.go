@@ -10,6 +10,8 @@ import (
 	"strings"
 )
 
+//go:generate go run -C ../../../tools/openapi . -document ../../pkg/httpapi/openapi.yaml -out ../../pkg/httpapi/gen
+
 //go:embed openapi.json
 var document []byte
 
