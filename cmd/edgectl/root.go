@@ -47,7 +47,7 @@ func newRoot(s *cli) *cobra.Command {
 	s.addAPIFlags(root)
 	root.PersistentFlags().BoolVar(&s.json, "json", false, "write the result, and an error, as JSON")
 	root.AddCommand(
-		newInit(s), newDeploy(s), newStatus(s), newVersions(s), newSource(s), newInvoke(s), newToken(s),
+		newInit(s), newDeploy(s), newStatus(s), newVersions(s), newSource(s), newInvoke(s), newToken(s), newDev(s),
 	)
 	return root
 }

@@ -75,23 +75,35 @@ func Write(tx *database.Tx, f Fact) error {
 	if err != nil {
 		return err
 	}
-	var existing []models.AuditLog
-	err = tx.Locked().Where("id = ?", row.ID).Find(&existing).Error
-	if err != nil {
-		return fmt.Errorf("look for the audit fact: %w", err)
-	}
-	if len(existing) == 1 {
-		return compare(existing[0], row)
+	found, err := repeats(tx, row)
+	if err != nil || found {
+		return err
 	}
 	row.CreatedAt, err = tx.Now()
 	if err != nil {
 		return err
 	}
 	err = tx.Create(&row).Error
+	if database.IsDuplicate(err) { // another writer of the same fact was first
+		_, err = repeats(tx, row)
+	}
 	if err != nil {
 		return fmt.Errorf("write the audit fact: %w", err)
 	}
 	return nil
+}
+
+// repeats reports whether the fact is there already, with equal facts.
+func repeats(tx *database.Tx, row models.AuditLog) (bool, error) {
+	var existing []models.AuditLog
+	err := tx.Locked().Where("id = ?", row.ID).Find(&existing).Error
+	if err != nil {
+		return false, fmt.Errorf("look for the audit fact: %w", err)
+	}
+	if len(existing) == 0 {
+		return false, nil
+	}
+	return true, compare(existing[0], row)
 }
 
 func compare(existing, row models.AuditLog) error {

@@ -83,7 +83,7 @@ func take(ctx context.Context, client redis.Scripter, key string, ttl time.Durat
 		return nil, fmt.Errorf("claim %s: %w", key, err)
 	}
 	switch held {
-	case "":
+	case "", c.owner: // ours at once, or by a try of this call whose answer was lost
 		return c, nil
 	case doneMark:
 		return nil, ErrDone

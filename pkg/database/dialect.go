@@ -1,6 +1,7 @@
 package database
 
 import (
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -83,9 +84,12 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 // sqliteDSN opens a file for one writer at a time: transactions take the write
 // lock at their start, commits are durable, foreign keys hold.
 func sqliteDSN(path string) string {
-	return "file:" + path + "?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)" +
+	return "file:" + uriPath.Replace(path) + "?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)" +
 		"&_pragma=foreign_keys(1)&_pragma=synchronous(FULL)"
 }
+
+// uriPath escapes what would end a path in SQLite's URI form.
+var uriPath = strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23")
 
 // sqliteNow is the database's clock in the text form in which the driver
 // stores times, so that stored times and defaults compare as text.
@@ -140,6 +144,11 @@ const (
 	errCheckMariaDB    = 4025
 )
 
+// unavailableNumbers are answers of a server that cannot serve now: too many
+// connections (in all, of the user), shutting down, statement or connection
+// ended by the administrator.
+var unavailableNumbers = []uint16{1040, 1203, 1053, 1317, 1927}
+
 // SQLite result codes.
 const (
 	sqliteBusy         = 5
@@ -165,7 +174,7 @@ func IsCheckViolation(err error) bool {
 func IsUnavailable(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) ||
-		errors.Is(err, io.ErrUnexpectedEOF) || isContention(err)
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, sql.ErrConnDone) || isContention(err) || hasCode(err, unavailableNumbers, nil)
 }
 
 // isContention reports whether the whole transaction may be run again.

@@ -112,7 +112,8 @@ type Invocation struct {
 	Caller    Caller
 }
 
-// Answer is what the Worker said: JSON with a status of 2xx or 4xx.
+// Answer is what the Worker said, or the host in its place: JSON with a status
+// of 2xx, 4xx or 5xx.
 type Answer struct {
 	Status int
 	Body   []byte
@@ -125,7 +126,8 @@ func (g *Gateway) admitted(ctx context.Context, worker models.Worker) (models.Ve
 		return models.Version{}, nil, version.ErrNoWorker
 	}
 	columns := []string{"id", "release_generation"}
-	if !g.cache.has(worker.CurrentVersionID) {
+	table, cached := g.cache.get(worker.CurrentVersionID)
+	if !cached {
 		columns = append(columns, "manifest")
 	}
 	tenant := models.Tenant{CompanyID: worker.CompanyID, DepartmentID: worker.DepartmentID}
@@ -133,7 +135,9 @@ func (g *Gateway) admitted(ctx context.Context, worker models.Worker) (models.Ve
 	if err != nil {
 		return models.Version{}, nil, fmt.Errorf("read the current version: %w", err)
 	}
-	table, err := g.cache.of(current)
+	if !cached {
+		table, err = g.cache.add(current)
+	}
 	return current, table, err
 }
 
@@ -245,7 +249,7 @@ func (g *Gateway) Send(ctx context.Context, in Invocation) (Answer, error) {
 	if len(body) > maxOutput {
 		return Answer{}, errTooMuch
 	}
-	return judge(response.StatusCode, body)
+	return judge(response.StatusCode, response.Header.Get(refusalHeader), body)
 }
 
 func sendError(ctx context.Context, err error) error {
@@ -255,28 +259,36 @@ func sendError(ctx context.Context, err error) error {
 	return errUnreachable.Because(err)
 }
 
+// refusalHeader marks what the invoke door says of its own channel. An author
+// chooses an answer's code and status but no header, so the header alone tells
+// the two apart; it never leaves the gateway.
+const refusalHeader = "X-Edge-Workers-Refusal"
+
 // judge tells the Worker's own answers from the doors' refusals, which speak
 // of our channel and are never shown as the Worker's.
-func judge(status int, body []byte) (Answer, error) {
-	if status >= 200 && status < 300 {
+func judge(status int, refusal string, body []byte) (Answer, error) {
+	if refusal == "" && status >= 200 && status < 300 {
+		if len(body) > 0 && !json.Valid(body) {
+			return Answer{}, errUnreachable.Because(fmt.Errorf("status %d with a body that is not JSON", status))
+		}
 		return Answer{Status: status, Body: body}, nil
 	}
-	var refusal struct {
+	var said struct {
 		Detail json.RawMessage `json:"detail"`
 	}
-	err := json.Unmarshal(body, &refusal)
+	err := json.Unmarshal(body, &said)
 	if err != nil {
 		return Answer{}, errUnreachable.Because(fmt.Errorf("status %d without a JSON body", status))
 	}
 	var coded struct {
 		Code string `json:"code"`
 	}
-	_ = json.Unmarshal(refusal.Detail, &coded) // a list or a text has no code
-	switch coded.Code {
-	case "release_generation_mismatch", "worker_not_found":
+	_ = json.Unmarshal(said.Detail, &coded) // a list or a text has no code
+	switch {
+	case refusal != "" && coded.Code == "release_generation_mismatch", coded.Code == "worker_not_found":
 		return Answer{}, errChanging.Because(errors.New(coded.Code))
-	case "assertion_invalid", "assertion_audience", "assertion_replayed":
-		return Answer{}, errUnreachable.Because(errors.New(coded.Code))
+	case refusal != "":
+		return Answer{}, errUnreachable.Because(fmt.Errorf("refused by the door: %q", coded.Code))
 	}
 	if status >= 400 {
 		return Answer{Status: status, Body: body}, nil

@@ -69,28 +69,26 @@ type routeCache struct {
 
 const maxCachedVersions = 10_000
 
-func (c *routeCache) of(v models.Version) (routes, error) {
+func (c *routeCache) get(versionID string) (routes, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if known, ok := c.held[v.ID]; ok {
-		return known, nil
-	}
+	known, ok := c.held[versionID]
+	return known, ok
+}
+
+// add parses a version's manifest and keeps its routes.
+func (c *routeCache) add(v models.Version) (routes, error) {
 	parsed, err := parseRoutes(v)
 	if err != nil {
 		return nil, err
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.held == nil || len(c.held) >= maxCachedVersions {
 		c.held = map[string]routes{}
 	}
 	c.held[v.ID] = parsed
 	return parsed, nil
-}
-
-func (c *routeCache) has(versionID string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, ok := c.held[versionID]
-	return ok
 }
 
 func parseRoutes(v models.Version) (routes, error) {

@@ -111,7 +111,9 @@ func has(roles []Role, role Role) bool {
 func (a *API) routes() map[string]route {
 	signedIn := []echo.MiddlewareFunc{Authenticate(a.p.Verifier)}
 	role := func(r auth.Role) []echo.MiddlewareFunc { return append(signedIn[:1:1], RequireRole(r)) }
-	manager := func(limit int64, h echo.HandlerFunc) route { return route{Management, limit, role(auth.DepartmentManager), h} }
+	manager := func(limit int64, h echo.HandlerFunc) route {
+		return route{Management, limit, role(auth.DepartmentManager), h}
+	}
 	platform := func(h echo.HandlerFunc) route { return route{Management, bodyLimit, role(auth.PlatformAdmin), h} }
 	invoke := route{Gateway, invokeLimit, signedIn, a.callRouted}
 	document := func(h echo.HandlerFunc) route { return route{"", 0, nil, h} }

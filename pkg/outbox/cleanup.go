@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"gorm.io/gorm"
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/database"
@@ -63,7 +64,7 @@ func (o *Outbox) CreateCleanupIntent(ctx context.Context, in CleanupIntent) erro
 	})
 	var unknown *database.CommitUnknownError
 	if errors.As(err, &unknown) {
-		_, readErr := FindCleanup(ctx, o.db, in.Tenant, in.ArtifactID)
+		_, readErr := FindCleanup(o.db.Read(ctx), in.Tenant, in.ArtifactID)
 		if readErr == nil {
 			return nil
 		}
@@ -79,9 +80,9 @@ func (o *Outbox) CreateCleanupIntent(ctx context.Context, in CleanupIntent) erro
 var ErrNoIntent = errors.New("no such cleanup intent")
 
 // FindCleanup reads an intent by its artifact's id (S0-71).
-func FindCleanup(ctx context.Context, db *database.DB, tenant models.Tenant, artifactID string) (models.Outbox, error) {
+func FindCleanup(query *gorm.DB, tenant models.Tenant, artifactID string) (models.Outbox, error) {
 	var rows []models.Outbox
-	err := tenant.Own(db.Read(ctx)).
+	err := tenant.Own(query).
 		Where("operation = ? AND dedupe_key = ?", models.OperationArtifactCleanup, CleanupDedupeKey(artifactID)).Find(&rows).Error
 	if err != nil {
 		return models.Outbox{}, fmt.Errorf("read the cleanup intent: %w", err)

@@ -15,6 +15,8 @@ type Beat struct {
 	// tried again until the TTL has passed since the last success was sent.
 	Renew func(context.Context) error
 	Lost  error
+	// Since is the local time when the hold was asked for; zero means now.
+	Since time.Time
 }
 
 // Keep renews a hold until stop is called, and cancels the returned context
@@ -40,8 +42,11 @@ func Keep(ctx context.Context, b Beat) (context.Context, func()) {
 const retryBeat = time.Second
 
 func (b Beat) run(ctx context.Context, lost context.CancelCauseFunc) {
-	alive := time.Now()
-	pause := b.Every
+	alive := b.Since
+	if alive.IsZero() {
+		alive = time.Now()
+	}
+	pause := max(0, b.Every-time.Since(alive))
 	for {
 		select {
 		case <-ctx.Done():
@@ -70,7 +75,7 @@ func (b Beat) run(ctx context.Context, lost context.CancelCauseFunc) {
 // KeepLease keeps a deployment's lease up every HeartbeatEvery.
 func (o *Outbox) KeepLease(ctx context.Context, lease Lease) (context.Context, func()) {
 	return Keep(ctx, Beat{
-		Every: HeartbeatEvery, TTL: LeaseTTL, Lost: ErrLeaseLost,
+		Every: HeartbeatEvery, TTL: LeaseTTL, Lost: ErrLeaseLost, Since: lease.Asked,
 		Renew: func(ctx context.Context) error { return o.Renew(ctx, lease) },
 	})
 }

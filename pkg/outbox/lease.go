@@ -58,6 +58,9 @@ type Lease struct {
 	ReadOnly bool
 	// Attempts counts the leases that found the version deploy_pending.
 	Attempts int
+	// Asked is the local time just before the lease was taken: a local timer
+	// that runs from it can end early, but never after the lease.
+	Asked time.Time
 	// Wait is how long a NotDue row needs until it is due.
 	Wait time.Duration
 	// Row is the row as it was when leased.
@@ -72,8 +75,10 @@ func (o *Outbox) LeaseDeployment(ctx context.Context, req LeaseRequest) (Lease, 
 	var lease Lease
 	var disposition Disposition
 	err := o.db.Tx(ctx, func(tx *database.Tx) error {
+		asked := time.Now()
 		var err error
 		lease, disposition, err = o.lease(tx, req, token)
+		lease.Asked = asked
 		return err
 	})
 	var unknown *database.CommitUnknownError
@@ -145,6 +150,8 @@ func (o *Outbox) dispose(row models.Outbox, req LeaseRequest, now time.Time) (Di
 		return WrongScope, 0
 	case err != nil || payload.MessageID != req.MessageID:
 		return Terminal, 0 // the recovery sweep isolates an invalid payload
+	case payload.Serving != nil && !o.scope.May(payload.Serving.Serving.Namespace):
+		return WrongScope, 0 // S1-049
 	case row.Status == models.OutboxLeased && o.held(row, req, now):
 		return InFlight, 0
 	case row.Status == models.OutboxPending && row.NextAttemptAt != nil && row.NextAttemptAt.After(now):

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/canonical"
@@ -54,7 +55,8 @@ func decodePayload(row models.Outbox, into any) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errPayload, err)
 	}
-	if decoder.More() {
+	_, err = decoder.Token()
+	if !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w: data after its end", errPayload)
 	}
 	return nil

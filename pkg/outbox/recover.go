@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"gorm.io/gorm"
 
@@ -29,14 +30,20 @@ type RecoveryClaim struct {
 	Limit    int           // clamped to 1–100 (S1-304)
 }
 
+// Clamped is the claim as it is carried out.
+func (c RecoveryClaim) Clamped() RecoveryClaim {
+	c.Limit = min(max(c.Limit, 1), 100)
+	c.Cooldown = min(max(c.Cooldown, time.Second), 300*time.Second)
+	return c
+}
+
 // ClaimRecoverable takes deploy rows that nobody works on: pending ones that
 // have stalled for the grace, and leased ones whose lease has ended. Each is
 // stamped with a mark of whole seconds that no earlier claim has had, by which
 // a stale publisher loses (S1-289, S1-290). Rows that others hold are passed
 // over.
 func (o *Outbox) ClaimRecoverable(ctx context.Context, c RecoveryClaim) ([]models.Outbox, error) {
-	limit := min(max(c.Limit, 1), 100)
-	cooldown := min(max(c.Cooldown, time.Second), 300*time.Second)
+	c = c.Clamped()
 	namespaces := o.scope.Namespaces()
 	if len(namespaces) == 0 { // S1-042
 		return nil, nil
@@ -59,16 +66,16 @@ func (o *Outbox) ClaimRecoverable(ctx context.Context, c RecoveryClaim) ([]model
 				return q.Where("status = ? AND lease_expires_at <= ? AND (next_attempt_at IS NULL OR next_attempt_at <= ?)", models.OutboxLeased, now, now)
 			},
 		} {
-			if len(claimed) >= limit {
+			if len(claimed) >= c.Limit {
 				return nil
 			}
 			var rows []models.Outbox
 			err := candidates(tx.SkipLocked()).Where("operation = ? AND dispatch_namespace IN ?", models.OperationDeploy, namespaces).
-				Limit(limit - len(claimed)).Find(&rows).Error
+				Limit(c.Limit - len(claimed)).Find(&rows).Error
 			if err != nil {
 				return err
 			}
-			err = stamp(tx, rows, now.Add(cooldown))
+			err = stamp(tx, rows, now.Add(c.Cooldown))
 			if err != nil {
 				return err
 			}
@@ -137,14 +144,15 @@ func (o *Outbox) SettleOrphan(ctx context.Context, row models.Outbox) (bool, err
 // the rows over then finds them as it would after the lease's own end.
 func (o *Outbox) EndLeases(ctx context.Context, owner string) (int64, error) {
 	var ended int64
+	prefix := owner + ":"
 	err := o.db.Tx(ctx, func(tx *database.Tx) error {
 		now, err := tx.Now()
 		if err != nil {
 			return err
 		}
 		result := tx.Model(&models.Outbox{}).
-			Where("operation = ? AND status = ? AND lease_owner LIKE ? AND lease_expires_at > ?",
-				models.OperationDeploy, models.OutboxLeased, owner+":%", now).
+			Where("operation = ? AND status = ? AND SUBSTR(lease_owner, 1, ?) = ? AND lease_expires_at > ?",
+				models.OperationDeploy, models.OutboxLeased, utf8.RuneCountInString(prefix), prefix, now). // LIKE has wildcards and, in SQLite, folds case
 			UpdateColumns(map[string]any{"lease_expires_at": now})
 		ended = result.RowsAffected
 		return result.Error

@@ -33,6 +33,8 @@ func NewRepublisher(p RepublishParams) *Republisher {
 	if p.Claim == nil {
 		p.Claim = &outbox.RecoveryClaim{Grace: outbox.RecoveryGrace, Cooldown: outbox.RecoveryCooldown, Limit: outbox.RecoveryBatch}
 	}
+	claim := p.Claim.Clamped() // what a full batch is measured by
+	p.Claim = &claim
 	return &Republisher{p: p}
 }
 

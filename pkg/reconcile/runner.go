@@ -77,11 +77,16 @@ func (r *Runner) lane(ctx context.Context, lane Lane) {
 		"duration_ms", time.Since(started).Milliseconds(), "error", err)
 }
 
-func guarded(ctx context.Context, lane Lane) (result Result, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic in lane %s: %v", lane.Name(), p)
-		}
+func guarded(ctx context.Context, lane Lane) (Result, error) {
+	var result Result
+	var err error
+	func() {
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("panic in lane %s: %v", lane.Name(), p)
+			}
+		}()
+		result, err = lane.RunOnce(ctx)
 	}()
-	return lane.RunOnce(ctx)
+	return result, err
 }

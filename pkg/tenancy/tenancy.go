@@ -188,6 +188,9 @@ func (d *Directory) DeleteDepartment(ctx context.Context, actor audit.Actor, id 
 
 func (d *Directory) change(ctx context.Context, fn func(*database.Tx) error) error {
 	err := d.db.Tx(ctx, fn)
+	if database.IsDuplicate(err) { // another request made the row first: now it is there to be found
+		err = d.db.Tx(ctx, fn)
+	}
 	var known *fault.Error
 	if err == nil || errors.As(err, &known) {
 		return err

@@ -265,19 +265,28 @@ func lockWorker(tx *database.Tx, tenant models.Tenant, actor string) (models.Wor
 }
 
 // readBack decides after a lost commit acknowledgement: by the version's
-// identity-pinned fields and by the intent's state (S0-70, S0-71).
+// identity-pinned fields and by the intent's state (S0-70, S0-71). It locks the
+// intent first: a commit that is still on its way holds that row and is waited
+// for, so that "not committed" is final.
 func (s *Submitter) readBack(ctx context.Context, l landing, cause error) (models.Version, error) {
-	v := l.version
 	var rows []models.Version
-	err := l.submission.Tenant.Own(s.p.DB.Read(ctx)).Where(&models.Version{
-		CreatedBy: v.CreatedBy, ProjectDigest: v.ProjectDigest, BundleDigest: v.BundleDigest, ManifestDigest: v.ManifestDigest,
-		LockDigest: v.LockDigest, DependencyDigest: v.DependencyDigest, SBOMDigest: v.SBOMDigest, StaticDataDigest: v.StaticDataDigest,
-		ProjectObjectKey: v.ProjectObjectKey, BundleObjectKey: v.BundleObjectKey, ProjectSize: v.ProjectSize, BuilderPolicy: v.BuilderPolicy,
-	}).Limit(1).Find(&rows).Error
-	intent, intentErr := outbox.FindCleanup(ctx, s.p.DB, l.submission.Tenant, l.intent.ArtifactID)
+	var intent models.Outbox
+	err := s.p.DB.Tx(ctx, func(tx *database.Tx) error {
+		var err error
+		intent, err = outbox.FindCleanup(tx.Locked(), l.submission.Tenant, l.intent.ArtifactID)
+		if err != nil {
+			return err
+		}
+		rows = nil
+		return l.submission.Tenant.Own(tx.DB).Where(l.pinned()).Limit(1).Find(&rows).Error
+	})
+	var unknown *database.CommitUnknownError
+	if errors.As(err, &unknown) {
+		err = nil // nothing was written
+	}
 	switch {
-	case err != nil || intentErr != nil:
-		return models.Version{}, ErrOutcomeUnknown.Because(errors.Join(cause, err, intentErr))
+	case err != nil:
+		return models.Version{}, ErrOutcomeUnknown.Because(errors.Join(cause, err))
 	case len(rows) == 1 && intent.Status == models.OutboxCancelled:
 		return rows[0], nil
 	case len(rows) == 0 && intent.Status == models.OutboxPending:
@@ -285,4 +294,17 @@ func (s *Submitter) readBack(ctx context.Context, l landing, cause error) (model
 		return models.Version{}, fmt.Errorf("the version was not committed: %w", cause)
 	}
 	return models.Version{}, ErrOutcomeUnknown.Because(fmt.Errorf("%w: version and intent disagree", cause))
+}
+
+// pinned are the fields by which a submission knows its own version. A map,
+// because a struct's empty fields would not be compared.
+func (l landing) pinned() map[string]any {
+	v := l.version
+	return map[string]any{
+		"created_by": v.CreatedBy, "builder_policy": v.BuilderPolicy, "project_size": v.ProjectSize,
+		"project_object_key": v.ProjectObjectKey, "bundle_object_key": v.BundleObjectKey,
+		"project_digest": v.ProjectDigest, "bundle_digest": v.BundleDigest, "manifest_digest": v.ManifestDigest,
+		"lock_digest": v.LockDigest, "dependency_digest": v.DependencyDigest, "sbom_digest": v.SBOMDigest,
+		"static_data_digest": v.StaticDataDigest,
+	}
 }

@@ -83,7 +83,12 @@ func (t *Transport) consume() {
 		case <-t.stop:
 			return
 		case message := <-t.queue:
-			t.deliver(message)
+			select { // both may be ready: what only waited stays undone
+			case <-t.stop:
+				return
+			default:
+				t.deliver(message)
+			}
 		}
 	}
 }

@@ -1,0 +1,97 @@
+# Edge Workers. `make help` lists the targets.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# The version is stamped by us: Go's own stamp fails where the clone belongs to
+# another user, as it does under sudo.
+export GOFLAGS := -buildvcs=false
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+CACHE := .cache
+BIN   := bin
+
+# Two packages at once, as two cores bear; more tests at once in each, since
+# most of them wait for a server and not for a processor.
+TEST_P        ?= 2
+TEST_PARALLEL ?= 4
+TEST_TIMEOUT  ?= 9m
+PKG           ?= ./...
+TEST_FLAGS    := -p $(TEST_P) -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT)
+
+# The race suite leaves out the packages that run the whole system.
+RACE_PKG  ?= ./models/... ./pkg/... ./transports/...
+RACE_SKIP ?= /(devkit|setup)$$
+
+# Where our Go files are; node_modules is not among it.
+GO_FILES := $(wildcard *.go cmd models pkg runtime test transports tools/*/*.go)
+
+GOLANGCI := $(CACHE)/bin/golangci-lint
+
+.PHONY: help build tools generate fmt lint test test-race rules demo dev bench ci clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# Static, and free of this machine's paths: equal sources give equal binaries.
+build: ## Build every command into bin/
+	@mkdir -p $(BIN)
+	CGO_ENABLED=0 go build -trimpath -ldflags '-X github.com/teamsync/edge-workers/pkg/observe.version=$(VERSION)' -o $(BIN)/ ./cmd/...
+
+# npm runs only when its lock file changed: once installed, no target needs the
+# network.
+tools: $(CACHE)/npm.stamp ## Install the pinned npm packages (workerd and build tools)
+
+$(CACHE)/npm.stamp: tools/npm/package.json tools/npm/package-lock.json
+	@command -v npm >/dev/null || { echo "npm is not installed: install Node.js 20 or later with npm (Debian: sudo apt-get install nodejs npm; macOS: brew install node)" >&2; exit 1; }
+	cd tools/npm && npm ci --no-audit --no-fund
+	@mkdir -p $(CACHE) && touch $@
+
+# node_modules removed by hand: the stamp no longer says the truth.
+ifeq ($(wildcard tools/npm/node_modules),)
+.PHONY: $(CACHE)/npm.stamp
+endif
+
+generate: tools ## Write the generated files anew
+	go generate ./...
+
+fmt: ## Format all Go files
+	gofmt -s -w $(GO_FILES)
+
+lint: $(GOLANGCI) ## Check the format, vet and run the linters
+	@unformatted=$$(gofmt -s -l $(GO_FILES)); \
+	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
+	$(GOLANGCI) run --timeout 10m $(PKG)
+
+# The linter is a module of its own, so that its dependencies are not ours.
+$(GOLANGCI): tools/lint/go.mod tools/lint/go.sum
+	@mkdir -p $(dir $@)
+	cd tools/lint && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+test: tools ## Run all tests on real servers, which are started for it (PKG=./models/... for a part)
+	go run ./test/services -- go test $(TEST_FLAGS) $(PKG)
+
+test-race: tools ## Run the packages under the race detector, which takes a few times as long
+	@packages=$$(go list $(RACE_PKG) | grep -v -E '$(RACE_SKIP)'); \
+	go run ./test/services -- go test -race -p $(TEST_P) -timeout 20m $$packages
+
+rules: ## Show which rules of docs/spec no test cites; fail on an unknown one
+	go run ./test/rules
+
+demo: build tools ## Run the whole system once from upload to answer
+	bash test/demo.sh
+
+dev: build tools ## Run the whole system in one process
+	$(BIN)/edgectl dev
+
+bench: tools ## Run the benchmarks
+	go run ./test/services -- go test -run '^$$' -bench . -benchmem -p 1 -timeout 20m $(PKG)
+
+ci: ## Run what the continuous integration runs
+	bash .ci/run
+
+clean: ## Remove what was built; the npm packages and the linter stay
+	rm -rf $(BIN) coverage.out

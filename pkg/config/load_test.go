@@ -1,0 +1,406 @@
+package config
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"log/slog"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// with gives the least environment of an api, changed by the pairs; an empty
+// value removes the variable.
+func with(pairs ...string) map[string]string {
+	environment := map[string]string{
+		"EDGE_WORKERS_DATABASE_URL":             "app:" + hidden + "@tcp(db:3306)/edge_workers",
+		"EDGE_WORKERS_REDIS_URL":                "redis://:" + hidden + "@redis:6379/0",
+		"EDGE_WORKERS_CONTROL_SIGNING_KEY_FILE": "/keys/signing.pem",
+		"EDGE_WORKERS_AUTH_JWKS_URL":            "https://id.example/keys",
+		"EDGE_WORKERS_AUTH_ISSUER":              "https://id.example/",
+		"EDGE_WORKERS_AUTH_AUDIENCE":            "edge-workers",
+		"PATH":                                  "/bin",
+		"HOME":                                  " not ours ",
+	}
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] == "" {
+			delete(environment, pair[0])
+		} else {
+			environment[pair[0]] = pair[1]
+		}
+	}
+	return environment
+}
+
+// S0-02, S1-021, S2-001: cloudflare by default. S1-250: legacy. S1-255..256:
+// 3300 seconds.
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	settings, err := Load(with(), API)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Settings{
+		Database:  settings.Database,
+		Redis:     settings.Redis,
+		Provider:  Provider{Name: "cloudflare"},
+		Evidence:  Evidence{Region: "auto"},
+		Control:   Control{SigningKeyFile: "/keys/signing.pem"},
+		Auth:      Auth{JWKSURL: "https://id.example/keys", Issuer: "https://id.example/", Audience: "edge-workers"},
+		HTTP:      HTTP{ListenAddr: ":8080", MetricsAddr: ":9090", Roles: []string{"management", "gateway"}},
+		Transport: Transport{Type: "legacy", PubSubMaxLeaseSeconds: 3300, PubSubDrainTimeoutSeconds: 3300},
+		Log:       Log{Level: "info"},
+	}
+	if !reflect.DeepEqual(settings, want) {
+		t.Errorf("settings = %+v\nwant %+v", settings, want)
+	}
+	if settings.Database.URL.Reveal() != "app:"+hidden+"@tcp(db:3306)/edge_workers" || settings.Redis.URL.Reveal() == "" {
+		t.Error("the secrets were not read")
+	}
+	if settings.Evidence.Enabled() || !settings.HTTP.Serves(Management) || !settings.HTTP.Serves(Gateway) {
+		t.Error("evidence is on, or a role is off")
+	}
+	// An empty variable is an unset one.
+	empty := with()
+	empty["EDGE_WORKERS_LOG_LEVEL"], empty["EDGE_WORKERS_R2_BUCKET"] = "", ""
+	again, err := Load(empty, API)
+	if err != nil || again.Log.Level != "info" {
+		t.Errorf("with empty variables: %q, %v", again.Log.Level, err)
+	}
+}
+
+// Every variable reaches its field: S0-04, S0-05, S0-15 and all others.
+func TestEveryVariableIsRead(t *testing.T) {
+	t.Parallel()
+	environment := map[string]string{}
+	for _, name := range Variables() {
+		environment[name] = "value of " + name
+	}
+	environment["PUBSUB_MAX_LEASE_SECONDS"], environment["PUBSUB_DRAIN_TIMEOUT_SECONDS"] = "17", "18"
+	var settings Settings
+	var host HostSettings
+	err := errors.Join(parse(environment, &settings), parse(environment, &host))
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := []reflect.Value{reflect.ValueOf(host.Host)}
+	for i := range reflect.TypeFor[Settings]().NumField() {
+		groups = append(groups, reflect.ValueOf(settings).Field(i))
+	}
+	for _, group := range groups {
+		for j := range group.NumField() {
+			name := group.Type().Field(j).Tag.Get("env")
+			var got string
+			switch field := group.Field(j).Interface().(type) {
+			case string:
+				got = field
+			case Secret:
+				got = field.Reveal()
+			case []string:
+				got = strings.Join(field, ",")
+			case int:
+				continue
+			default:
+				t.Fatalf("%s has the type %T, whose parse errors may be unnamed", name, field)
+			}
+			if got != "value of "+name {
+				t.Errorf("%s = %q", name, got)
+			}
+		}
+	}
+	if settings.Transport.PubSubMaxLeaseSeconds != 17 || settings.Transport.PubSubDrainTimeoutSeconds != 18 {
+		t.Errorf("seconds = %+v", settings.Transport)
+	}
+}
+
+// The environment of the process itself is never read.
+func TestProcessEnvironmentIsNotRead(t *testing.T) {
+	t.Setenv("EDGE_WORKERS_DATABASE_URL", "sqlite:/elsewhere")
+	t.Setenv("EDGE_WORKERS_LOG_LEVEL", "error")
+	for _, environment := range []map[string]string{nil, {}} {
+		var settings Settings
+		err := parse(environment, &settings)
+		if err != nil || settings.Database.URL.IsSet() || settings.Log.Level != "info" {
+			t.Errorf("level %q, database set %t, %v", settings.Log.Level, settings.Database.URL.IsSet(), err)
+		}
+	}
+	// The positive control: given as a map, the same values arrive.
+	var settings Settings
+	err := parse(Environment([]string{"EDGE_WORKERS_LOG_LEVEL=error", "EDGE_WORKERS_DATABASE_URL=sqlite:/x=y"}), &settings)
+	if err != nil || settings.Log.Level != "error" || settings.Database.URL.Reveal() != "sqlite:/x=y" {
+		t.Errorf("level %q, %v", settings.Log.Level, err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		name   string
+		binary Binary
+		pairs  []string
+		says   []string
+	}{
+		{"misspelt", API, []string{"EDGE_WORKERS_DATABSE_URL", "x"}, []string{"EDGE_WORKERS_DATABSE_URL is not a setting; did you mean EDGE_WORKERS_DATABASE_URL?"}},
+		{"two misspelt", API, []string{"EDGE_WORKERS_ROLE", "x", "EDGE_WORKERS_LOGLEVEL", "y"}, []string{"EDGE_WORKERS_ROLE is", "EDGE_WORKERS_ROLES?", "EDGE_WORKERS_LOGLEVEL is", "EDGE_WORKERS_LOG_LEVEL?"}},
+		{"unheard of", API, []string{"EDGE_WORKERS_COFFEE_MACHINE", "on"}, []string{"EDGE_WORKERS_COFFEE_MACHINE is not a setting"}},
+		{"line end", API, []string{"EDGE_WORKERS_CLOUDFLARE_API_TOKEN", hidden + "\n"}, []string{"EDGE_WORKERS_CLOUDFLARE_API_TOKEN begins or ends with white space"}},
+		{"no number", API, []string{"PUBSUB_MAX_LEASE_SECONDS", "long"}, []string{"PUBSUB_MAX_LEASE_SECONDS", "long"}},
+
+		{"no database", Reconciler, []string{"EDGE_WORKERS_DATABASE_URL", ""}, []string{"settings of the reconciler", "EDGE_WORKERS_DATABASE_URL is not set"}},
+		{"no file", API, []string{"EDGE_WORKERS_DATABASE_URL", "sqlite:"}, []string{"EDGE_WORKERS_DATABASE_URL names no file"}},
+		{"no DSN", API, []string{"EDGE_WORKERS_DATABASE_URL", "mysql://app:" + hidden + "@db"}, []string{"EDGE_WORKERS_DATABASE_URL is neither"}},
+		{"no database name", API, []string{"EDGE_WORKERS_DATABASE_URL", "app:" + hidden + "@tcp(db:3306)/"}, []string{"EDGE_WORKERS_DATABASE_URL names no database"}},
+		{"no Redis", Deployer, []string{"EDGE_WORKERS_REDIS_URL", ""}, []string{"EDGE_WORKERS_REDIS_URL is not set"}},
+		{"wrong Redis", API, []string{"EDGE_WORKERS_REDIS_URL", "http://" + hidden + "@redis"}, []string{"EDGE_WORKERS_REDIS_URL must begin with redis://"}},
+		{"broken Redis", API, []string{"EDGE_WORKERS_REDIS_URL", "redis://:" + hidden + "%zz@redis"}, []string{"EDGE_WORKERS_REDIS_URL"}},
+
+		{"no signing key", Reconciler, []string{"EDGE_WORKERS_CONTROL_SIGNING_KEY_FILE", ""}, []string{"EDGE_WORKERS_CONTROL_SIGNING_KEY_FILE is not set"}},
+		{"next key", API, []string{"EDGE_WORKERS_CONTROL_NEXT_PUBLIC_KEY", "AAAA"}, []string{"EDGE_WORKERS_CONTROL_NEXT_PUBLIC_KEY"}},
+
+		{"no keys", API, []string{"EDGE_WORKERS_AUTH_JWKS_URL", ""}, []string{"EDGE_WORKERS_AUTH_JWKS_URL", "EDGE_WORKERS_AUTH_LOCAL_KEY_FILE"}},
+		{"two key sources", API, []string{"EDGE_WORKERS_AUTH_LOCAL_KEY_FILE", "/k"}, []string{"EDGE_WORKERS_AUTH_JWKS_URL and EDGE_WORKERS_AUTH_LOCAL_KEY_FILE are both set"}},
+		{"plain key set", API, []string{"EDGE_WORKERS_AUTH_JWKS_URL", "http://id.example/keys"}, []string{"EDGE_WORKERS_AUTH_JWKS_URL must begin with https://"}},
+		{"key set of a look-alike", API, []string{"EDGE_WORKERS_AUTH_JWKS_URL", "http://localhost.example/keys"}, []string{"https://"}},
+		{"key set with a password", API, []string{"EDGE_WORKERS_AUTH_JWKS_URL", "https://u:" + hidden + "@id.example/"}, []string{"EDGE_WORKERS_AUTH_JWKS_URL is not"}},
+		{"no issuer, no audience", API, []string{"EDGE_WORKERS_AUTH_ISSUER", "", "EDGE_WORKERS_AUTH_AUDIENCE", ""}, []string{"EDGE_WORKERS_AUTH_ISSUER is not set", "EDGE_WORKERS_AUTH_AUDIENCE is not set"}},
+
+		{"listen address", API, []string{"EDGE_WORKERS_LISTEN_ADDR", "8080"}, []string{"EDGE_WORKERS_LISTEN_ADDR is not host:port"}},
+		{"metrics address", Deployer, []string{"EDGE_WORKERS_METRICS_ADDR", ":99999"}, []string{"EDGE_WORKERS_METRICS_ADDR is not host:port"}},
+		{"one address for both", API, []string{"EDGE_WORKERS_METRICS_ADDR", ":8080"}, []string{"EDGE_WORKERS_LISTEN_ADDR and EDGE_WORKERS_METRICS_ADDR are both :8080"}},
+		{"unknown role", API, []string{"EDGE_WORKERS_ROLES", "management,admin"}, []string{`EDGE_WORKERS_ROLES must be one of management, gateway, not "admin"`}},
+		{"role twice", API, []string{"EDGE_WORKERS_ROLES", "gateway,gateway"}, []string{"EDGE_WORKERS_ROLES has gateway twice"}},
+
+		// S1-249: each other value is refused.
+		{"transport", API, []string{"DEFAULT_BACKGROUND_WORKER_TYPE", "kafka"}, []string{"DEFAULT_BACKGROUND_WORKER_TYPE must be one of legacy, pubsub, sqs, batch"}},
+		{"legacy deployer", Deployer, nil, []string{"DEFAULT_BACKGROUND_WORKER_TYPE is legacy"}},
+		{"pubsub", Deployer, []string{"DEFAULT_BACKGROUND_WORKER_TYPE", "pubsub"}, []string{"EDGE_WORKERS_PUBSUB_PROJECT", "EDGE_WORKERS_PUBSUB_TOPIC", "EDGE_WORKERS_PUBSUB_SUBSCRIPTION"}},
+		{"sqs", API, []string{"DEFAULT_BACKGROUND_WORKER_TYPE", "sqs"}, []string{"EDGE_WORKERS_SQS_QUEUE_URL", "AWS_REGION"}},
+		{"batch", API, []string{"DEFAULT_BACKGROUND_WORKER_TYPE", "batch"}, []string{"EDGE_WORKERS_BATCH_JOB_QUEUE", "EDGE_WORKERS_BATCH_JOB_DEFINITION", "AWS_REGION"}},
+		// S1-257: the shutdown grace is 3600.
+		{"lease beyond the grace", API, []string{"PUBSUB_MAX_LEASE_SECONDS", "3600"}, []string{"PUBSUB_MAX_LEASE_SECONDS", "less than the shutdown grace of 3600"}},
+		{"no drain", API, []string{"PUBSUB_DRAIN_TIMEOUT_SECONDS", "0"}, []string{"PUBSUB_DRAIN_TIMEOUT_SECONDS must be at least 1"}},
+
+		{"log level", API, []string{"EDGE_WORKERS_LOG_LEVEL", "INFO"}, []string{"EDGE_WORKERS_LOG_LEVEL"}},
+		{"everything at once", API, []string{"EDGE_WORKERS_LOG_LEVEL", "x", "EDGE_WORKERS_ROLES", "y", "EDGE_WORKERS_REDIS_URL", ""}, []string{"EDGE_WORKERS_LOG_LEVEL", "EDGE_WORKERS_ROLES", "EDGE_WORKERS_REDIS_URL"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			settings, err := Load(with(c.pairs...), c.binary)
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			for _, text := range c.says {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("%q does not say %q", err, text)
+				}
+			}
+			if strings.Contains(err.Error(), hidden) {
+				t.Errorf("the message holds a secret: %v", err)
+			}
+			if !reflect.DeepEqual(settings, Settings{}) {
+				t.Error("settings came with the error")
+			}
+		})
+	}
+}
+
+func TestAccepted(t *testing.T) {
+	t.Parallel()
+	next := base64.StdEncoding.EncodeToString(make([]byte, ed25519.PublicKeySize))
+	none := []string{"EDGE_WORKERS_AUTH_JWKS_URL", "", "EDGE_WORKERS_AUTH_ISSUER", "", "EDGE_WORKERS_AUTH_AUDIENCE", ""}
+	cases := []struct {
+		name   string
+		binary Binary
+		pairs  []string
+	}{
+		{"a file", API, []string{"EDGE_WORKERS_DATABASE_URL", "sqlite:/data/state.db"}},
+		{"Redis over TLS", API, []string{"EDGE_WORKERS_REDIS_URL", "rediss://redis:6380/1"}},
+		{"Redis on a socket", API, []string{"EDGE_WORKERS_REDIS_URL", "unix:///run/redis.sock"}},
+		{"a local key", API, append(slices.Clone(none), "EDGE_WORKERS_AUTH_LOCAL_KEY_FILE", "/k")},
+		{"a key set on this machine", API, []string{"EDGE_WORKERS_AUTH_JWKS_URL", "http://127.0.0.1:9000/keys"}},
+		{"a key set on this machine, IPv6", API, []string{"EDGE_WORKERS_AUTH_JWKS_URL", "http://[::1]:9000/keys"}},
+		{"no auth in the reconciler", Reconciler, none},
+		{"one role", API, []string{"EDGE_WORKERS_ROLES", "gateway"}},
+		{"two random ports", API, []string{"EDGE_WORKERS_LISTEN_ADDR", "127.0.0.1:0", "EDGE_WORKERS_METRICS_ADDR", "127.0.0.1:0"}},
+		{"a next key", API, []string{"EDGE_WORKERS_CONTROL_NEXT_PUBLIC_KEY", next}},
+		{"variables of Kubernetes", API, []string{
+			"EDGE_WORKERS_API_SERVICE_HOST", "10.0.0.1", "EDGE_WORKERS_API_SERVICE_PORT", "80", "EDGE_WORKERS_API_SERVICE_PORT_HTTP", "80",
+			"EDGE_WORKERS_API_PORT", "tcp://10.0.0.1:80", "EDGE_WORKERS_API_PORT_80_TCP", "tcp://10.0.0.1:80",
+			"EDGE_WORKERS_API_PORT_80_TCP_ADDR", "10.0.0.1", "EDGE_WORKERS_API_PORT_80_TCP_PORT", "80", "EDGE_WORKERS_API_PORT_80_TCP_PROTO", "tcp",
+		}},
+		{"variables of edgectl and of the edge host", API, []string{"EDGE_WORKERS_API_URL", "http://x", "EDGE_WORKERS_TOKEN", "t", "EDGE_WORKERS_HOST_ISOLATION", "x"}},
+		// S1-249: each of the other values is accepted with what it needs.
+		{"pubsub", Deployer, []string{"DEFAULT_BACKGROUND_WORKER_TYPE", "pubsub", "EDGE_WORKERS_PUBSUB_PROJECT", "p", "EDGE_WORKERS_PUBSUB_TOPIC", "t", "EDGE_WORKERS_PUBSUB_SUBSCRIPTION", "s"}},
+		{"pubsub without a reader", API, []string{"DEFAULT_BACKGROUND_WORKER_TYPE", "pubsub", "EDGE_WORKERS_PUBSUB_PROJECT", "p", "EDGE_WORKERS_PUBSUB_TOPIC", "t"}},
+		{"sqs", Deployer, []string{"DEFAULT_BACKGROUND_WORKER_TYPE", "sqs", "EDGE_WORKERS_SQS_QUEUE_URL", "https://q", "AWS_REGION", "eu-central-1"}},
+		{"batch", API, []string{"DEFAULT_BACKGROUND_WORKER_TYPE", "batch", "EDGE_WORKERS_BATCH_JOB_QUEUE", "q", "EDGE_WORKERS_BATCH_JOB_DEFINITION", "d", "AWS_REGION", "eu-central-1"}},
+		{"a batch job", Deployer, []string{"DEFAULT_BACKGROUND_WORKER_TYPE", "batch", "AWS_BATCH_JOB_ID", "j"}},
+		// S0-20, S0-22: these must not stop the start.
+		{"half an artifact store", API, []string{"EDGE_WORKERS_R2_BUCKET", "b"}},
+		{"an invalid provider", API, []string{"EDGE_WORKERS_PROVIDER", "nobody"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := Load(with(c.pairs...), c.binary)
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// S4-57, S4-58, S4-60: encryption is chosen, KMS has a key, an owner is 12 digits.
+func TestEvidence(t *testing.T) {
+	t.Parallel()
+	whole := Evidence{EndpointURL: "https://s3.example", Bucket: "b", Region: "auto", Encryption: EncryptSSES3, AccessKeyID: "a", SecretAccessKey: NewSecret("s")}
+	cases := []struct {
+		name   string
+		change func(*Evidence)
+		says   string // "" when accepted
+	}{
+		{"whole", func(*Evidence) {}, ""},
+		{"off", func(e *Evidence) { *e = Evidence{Region: "auto"} }, ""},
+		{"KMS", func(e *Evidence) { e.Encryption, e.KMSKeyID = EncryptSSEKMS, "k" }, ""},
+		{"R2", func(e *Evidence) { e.Encryption = EncryptR2Managed }, ""},
+		{"owner", func(e *Evidence) { e.ExpectedBucketOwner = "123456789012" }, ""},
+		{"no endpoint", func(e *Evidence) { e.EndpointURL = "" }, "EDGE_WORKERS_EVIDENCE_ENDPOINT_URL is not set"},
+		{"endpoint with a path", func(e *Evidence) { e.EndpointURL += "/b" }, "EDGE_WORKERS_EVIDENCE_ENDPOINT_URL must be an origin"},
+		{"no bucket", func(e *Evidence) { e.Bucket = "" }, "EDGE_WORKERS_EVIDENCE_BUCKET"},
+		{"no key id", func(e *Evidence) { e.AccessKeyID = "" }, "EDGE_WORKERS_EVIDENCE_ACCESS_KEY_ID"},
+		{"no secret key", func(e *Evidence) { e.SecretAccessKey = Secret{} }, "EDGE_WORKERS_EVIDENCE_SECRET_ACCESS_KEY"},
+		{"no encryption", func(e *Evidence) { e.Encryption = "" }, "EDGE_WORKERS_EVIDENCE_ENCRYPTION"},
+		{"unknown encryption", func(e *Evidence) { e.Encryption = "none" }, "EDGE_WORKERS_EVIDENCE_ENCRYPTION"},
+		{"KMS without a key", func(e *Evidence) { e.Encryption = EncryptSSEKMS }, "EDGE_WORKERS_EVIDENCE_KMS_KEY_ID is not set"},
+		{"a key without KMS", func(e *Evidence) { e.KMSKeyID = "k" }, "EDGE_WORKERS_EVIDENCE_ENCRYPTION is not aws:kms"},
+		{"11 digits", func(e *Evidence) { e.ExpectedBucketOwner = "12345678901" }, "12-digit"},
+		{"13 digits", func(e *Evidence) { e.ExpectedBucketOwner = "1234567890123" }, "12-digit"},
+		{"letters", func(e *Evidence) { e.ExpectedBucketOwner = "12345678901x" }, "12-digit"},
+		{"an owner in R2", func(e *Evidence) { e.Encryption, e.ExpectedBucketOwner = EncryptR2Managed, "123456789012" }, "r2_managed"},
+		{"a lone secret", func(e *Evidence) { *e = Evidence{SecretAccessKey: NewSecret(hidden)} }, "EDGE_WORKERS_EVIDENCE_BUCKET"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			evidence := whole
+			c.change(&evidence)
+			err := evidence.check()
+			switch {
+			case c.says == "" && err != nil:
+				t.Error(err)
+			case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
+				t.Errorf("error = %v, want %q", err, c.says)
+			}
+		})
+	}
+	if !whole.Enabled() || (Evidence{}).Enabled() {
+		t.Error("Enabled")
+	}
+}
+
+// S1-012..015: cadence, batch size, lease TTL and back-off are no settings.
+func TestConstantsAreNoSettings(t *testing.T) {
+	t.Parallel()
+	forbidden := regexp.MustCompile(`INTERVAL|CADENCE|PERIOD|BATCH_SIZE|MAX_BATCH|LEASE_(TTL|SECONDS)|BACK_?OFF|RETRY|GRACE`)
+	for _, name := range []string{"EDGE_WORKERS_SWEEP_INTERVAL", "ARTIFACT_CLEANUP_MAX_BATCH", "CONTROL_AUDIT_LEASE_SECONDS", "EDGE_WORKERS_BACKOFF"} {
+		if !forbidden.MatchString(name) {
+			t.Errorf("the pattern misses %s", name)
+		}
+	}
+	for _, name := range Variables() {
+		// The Pub/Sub message lease is the transport's (S1-255), no outbox lease.
+		if name != "PUBSUB_MAX_LEASE_SECONDS" && forbidden.MatchString(name) {
+			t.Errorf("%s can be set", name)
+		}
+	}
+	// And a variable with such a name changes nothing but the start.
+	_, err := Load(with("EDGE_WORKERS_SWEEP_INTERVAL", "1s"), API)
+	if err == nil || !strings.Contains(err.Error(), "EDGE_WORKERS_SWEEP_INTERVAL") {
+		t.Errorf("error = %v", err)
+	}
+}
+
+func TestVariablesAreUnique(t *testing.T) {
+	t.Parallel()
+	names, numbers := map[string]bool{}, map[string]bool{}
+	eachField(func(field reflect.StructField) {
+		name := field.Tag.Get("env")
+		if name == "" || names[name] {
+			t.Errorf("%s: variable %q", field.Name, name)
+		}
+		names[name] = true
+		// Parse errors know the field's name alone.
+		if field.Type.Kind() == reflect.Int {
+			if numbers[field.Name] {
+				t.Errorf("two numbers are called %s", field.Name)
+			}
+			numbers[field.Name] = true
+		}
+	})
+	if len(names) != len(Variables()) || len(numbers) != 2 {
+		t.Errorf("%d names, %d numbers", len(names), len(numbers))
+	}
+	if variableOf("NoSuchField") != "NoSuchField" {
+		t.Error("an unknown field lost its name")
+	}
+}
+
+func TestNextKey(t *testing.T) {
+	t.Parallel()
+	public, _, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := Control{NextPublicKey: base64.StdEncoding.EncodeToString(public)}.NextKey()
+	if err != nil || !key.Equal(public) {
+		t.Errorf("key %x, %v", key, err)
+	}
+	key, err = Control{}.NextKey()
+	if err != nil || key != nil {
+		t.Errorf("no key: %x, %v", key, err)
+	}
+	for _, text := range []string{"?", "AAAA", base64.StdEncoding.EncodeToString(append(slices.Clone(public), 0))} {
+		_, err = Control{NextPublicKey: text}.NextKey()
+		if err == nil {
+			t.Errorf("%q was accepted", text)
+		}
+	}
+}
+
+func TestLogLevels(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError} {
+		level, err := Log{Level: text}.SlogLevel()
+		if err != nil || level != want {
+			t.Errorf("%s = %v, %v", text, level, err)
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	t.Parallel()
+	for pair, want := range map[[2]string]int{{"", ""}: 0, {"abc", "abc"}: 0, {"abc", "abd"}: 1, {"abc", "ab"}: 1, {"ab", "abc"}: 1, {"kitten", "sitting"}: 3, {"", "xyz"}: 3} {
+		if got := edits(pair[0], pair[1]); got != want {
+			t.Errorf("edits(%q, %q) = %d, want %d", pair[0], pair[1], got, want)
+		}
+	}
+	if got := nearest("EDGE_WORKERS_SOMETHING_ELSE", Variables()); got != "" {
+		t.Errorf("nearest = %q", got)
+	}
+}
+
+// Load changes neither its argument nor what it returned before.
+func TestLoadKeepsItsArgument(t *testing.T) {
+	t.Parallel()
+	environment := with()
+	before := maps.Clone(environment)
+	_, err := Load(environment, API)
+	if err != nil || !maps.Equal(environment, before) {
+		t.Errorf("the environment became %q, %v", environment, err)
+	}
+}

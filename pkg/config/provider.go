@@ -1,0 +1,87 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/teamsync/edge-workers/pkg/provider"
+)
+
+// ErrProviderInvalid says that EDGE_WORKERS_PROVIDER names no provider. Its
+// text is the reason that the recovery sweeps log (S2-245).
+var ErrProviderInvalid = errors.New("edge_workers_provider_invalid")
+
+// minHostToken is the edge host's own bound on its token, in characters.
+const minHostToken = 16
+
+// Resolve tells which provider is selected, at the time of the call: sweeps ask
+// before each round (S1-272). The error is ErrProviderInvalid.
+func (p Provider) Resolve() (provider.Kind, error) {
+	switch kind := provider.Kind(p.Name); kind {
+	case provider.Cloudflare, provider.OnPrem:
+		return kind, nil
+	default:
+		return "", fmt.Errorf("EDGE_WORKERS_PROVIDER is neither %s nor %s: %w", provider.Cloudflare, provider.OnPrem, ErrProviderInvalid)
+	}
+}
+
+// Check tells what is wrong with the settings of the selected provider, all
+// faults at once, or nil. It includes what Resolve says. The settings of the
+// other provider are not looked at.
+func (p Provider) Check() error {
+	kind, err := p.Resolve()
+	if err != nil {
+		return err
+	}
+	if kind == provider.OnPrem {
+		return errors.Join(
+			origin("EDGE_WORKERS_EDGE_HOST_URL", p.EdgeHostURL, "http", "https"),
+			hostToken("EDGE_WORKERS_EDGE_HOST_API_TOKEN", p.EdgeHostAPIToken),
+			origin("EDGE_WORKERS_EDGE_HOST_DISPATCH_URL", p.EdgeHostDispatchURL, "http", "https"),
+			needed("EDGE_WORKERS_EDGE_HOST_IDENTITY", p.EdgeHostIdentity),
+		)
+	}
+	return errors.Join(
+		needed("EDGE_WORKERS_CLOUDFLARE_ACCOUNT_ID", p.CloudflareAccountID),
+		needed("EDGE_WORKERS_CLOUDFLARE_API_TOKEN", p.CloudflareAPIToken.Reveal()),
+		needed("EDGE_WORKERS_CLOUDFLARE_DISPATCH_NAMESPACE", p.CloudflareDispatchNamespace),
+		origin("EDGE_WORKERS_CLOUDFLARE_GATEWAY_URL", p.CloudflareGatewayURL, "https"),
+	)
+}
+
+func hostToken(variable string, token Secret) error {
+	if len(token.Reveal()) < minHostToken {
+		return fmt.Errorf("%s needs at least %d characters", variable, minHostToken)
+	}
+	return nil
+}
+
+// needed refuses an empty value.
+func needed(variable, value string) error {
+	if value == "" {
+		return fmt.Errorf("%s is not set", variable)
+	}
+	return nil
+}
+
+// origin refuses what is not a bare scheme://host[:port]. The error does not
+// repeat the value, which may hold a password.
+func origin(variable, value string, schemes ...string) error {
+	if value == "" {
+		return needed(variable, value)
+	}
+	parsed, err := url.Parse(value)
+	if err != nil {
+		return fmt.Errorf("%s is not a URL", variable)
+	}
+	scheme := false
+	for _, allowed := range schemes {
+		scheme = scheme || parsed.Scheme == allowed
+	}
+	bare := url.URL{Scheme: parsed.Scheme, Host: parsed.Host}
+	if !scheme || parsed.Hostname() == "" || bare.String() != value {
+		return fmt.Errorf("%s must be an origin with nothing after it, such as %s://host", variable, schemes[len(schemes)-1])
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package workerd
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"text/template"
+
+	"github.com/teamsync/edge-workers/pkg/provider"
+)
+
+// The names inside a configuration. Paths and addresses are given on the
+// command line, so the text holds no path and nothing a tenant wrote: the
+// bundle is embedded by its file name.
+const (
+	configFile    = "worker.capnp"
+	mainSocket    = "main"
+	healthSocket  = "health"
+	storageDisk   = "storage"
+	egressService = "egress"
+)
+
+var configText = template.Must(template.New(configFile).Parse(`using Workerd = import "/workerd/workerd.capnp";
+const config :Workerd.Config = (
+  services = [
+    (name = "main", worker = .tenant),
+    (name = "health", worker = .health),
+{{- if .Serving}}
+    (name = "storage", disk = (writable = true)),
+    (name = "egress", external = (http = (style = proxy, injectRequestHeaders = [(name = "Host", value = "egress")]))),
+{{- else}}
+    (name = "egress", network = (allow = [])),
+{{- end}}
+  ],
+  sockets = [
+    (name = "main", http = (), service = "main"),
+    (name = "health", http = (), service = "health"),
+  ],
+  v8Flags = ["--max-heap-size={{.MaxHeapMiB}}"],
+  logging = (structuredLogging = true),
+);
+const tenant :Workerd.Worker = (
+  modules = [(name = "{{.Module}}", esModule = embed "{{.Module}}")],
+  compatibilityDate = "{{.CompatibilityDate}}",
+  globalOutbound = "egress",
+  durableObjectNamespaces = [(className = "{{.Class}}", uniqueKey = "{{.UniqueKey}}", enableSql = true)],
+  durableObjectStorage = ({{if .Serving}}localDisk = "storage"{{else}}inMemory = void{{end}}),
+  bindings = [(name = "{{.Binding}}", durableObjectNamespace = "{{.Class}}")],
+);
+const health :Workerd.Worker = (
+  modules = [(name = "health.mjs", esModule = "export default { fetch() { return new Response(null, { status: 204 }) } }")],
+  compatibilityDate = "2026-11-01",
+  globalOutbound = "egress",
+);
+`))
+
+var (
+	datePattern = regexp.MustCompile(`\A\d{4}-\d{2}-\d{2}\z`)
+	keyPattern  = regexp.MustCompile(`\A[0-9a-f]{1,64}\z`)
+)
+
+// workerd sends absolute URLs to a proxy without the Host header that HTTP/1.1
+// requires, so one is injected; the proxy goes by the URL alone.
+
+// renderConfig writes the configuration of a serving process or, when serving
+// is false, of a validation: storage in memory and no way out.
+func renderConfig(compatibilityDate, uniqueKey string, maxHeapMiB int, serving bool) ([]byte, error) {
+	if !datePattern.MatchString(compatibilityDate) {
+		return nil, fmt.Errorf("compatibility date %q is not YYYY-MM-DD", compatibilityDate)
+	}
+	if !keyPattern.MatchString(uniqueKey) {
+		return nil, fmt.Errorf("storage key %q is not lower-case hex", uniqueKey)
+	}
+	var out bytes.Buffer
+	err := configText.Execute(&out, map[string]any{
+		"Serving": serving, "MaxHeapMiB": maxHeapMiB, "Module": provider.MainModule, "CompatibilityDate": compatibilityDate,
+		"Class": provider.StorageClass, "Binding": provider.BindingName, "UniqueKey": uniqueKey,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("workerd configuration: %w", err)
+	}
+	return out.Bytes(), nil
+}

@@ -1,0 +1,102 @@
+package runtime_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/ed25519"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/teamsync/edge-workers/pkg/builder"
+	"github.com/teamsync/edge-workers/pkg/canonical"
+	"github.com/teamsync/edge-workers/pkg/project"
+)
+
+// built is a bundle and what the control plane knows of it.
+type built struct {
+	out *builder.Output
+}
+
+func build(t testing.TB, archive []byte, policy builder.Policy) *built {
+	t.Helper()
+	p, err := project.Read(bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := builder.New(builder.Params{PublicKeys: []ed25519.PublicKey{public(currentKey), public(nextKey)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := b.Build(t.Context(), builder.Input{Project: p, ScriptName: scriptName, Policy: policy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &built{out}
+}
+
+// example builds examples/orders.
+func example(t testing.TB) *built {
+	t.Helper()
+	archive, err := project.Pack("../examples/orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return build(t, archive, builder.Current)
+}
+
+// files builds a project of the given files; worker.json is added with the
+// operations that are given as JSON.
+func files(t testing.TB, operations string, sources map[string]string) *built {
+	t.Helper()
+	all := maps.Clone(sources)
+	all["worker.json"] = `{"schema_version":1,"name":"probe","language":"javascript","entry":"index.js",` +
+		`"compatibility_date":"2026-11-01","operations":` + operations + `}`
+	return build(t, archiveOf(t, all), builder.Current)
+}
+
+func archiveOf(t testing.TB, files map[string]string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	zip := gzip.NewWriter(&out)
+	archive := tar.NewWriter(zip)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(files[name])), Mode: 0o644})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = archive.Write([]byte(files[name]))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if archive.Close() != nil || zip.Close() != nil {
+		t.Fatal("the archive could not be closed")
+	}
+	return out.Bytes()
+}
+
+// invoke calls an operation with a good assertion.
+func (b *built) invoke(t testing.TB, w *worker, op, input string) answer {
+	t.Helper()
+	return w.do(t, "POST", "/__invoke/"+op, b.assertion("invoke", op, input).bearer(t), bytes.NewReader([]byte(input)))
+}
+
+// command calls the control door with a good assertion.
+func (b *built) command(t testing.TB, w *worker, op, payload string) answer {
+	t.Helper()
+	body := b.envelope(t, op, payload)
+	return w.do(t, "POST", "/__control", b.assertion("control", op, body).bearer(t), bytes.NewReader([]byte(body)))
+}
+
+// envelope is the canonical body of a command.
+func (b *built) envelope(t testing.TB, op, payload string) string {
+	t.Helper()
+	command, err := canonical.Transform([]byte(`{"operation":"` + op + `","payload":` + payload + `}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return `{"commandDigest":"` + canonical.Digest("teamsync-edge-worker-command", command) + `","operation":"` + op +
+		`","payload":` + payload + `,"releaseGeneration":"` + b.out.ReleaseGeneration + `"}`
+}

@@ -1,0 +1,24 @@
+// Package runtime embeds the Worker runtime: the module that is bundled into
+// every Edge Worker in front of the author's code, and the types for authors
+// (decision D9). Its TypeScript sources are in src/.
+package runtime
+
+import (
+	_ "embed"
+)
+
+//go:generate go run ./gen
+
+//go:embed dist/runtime.mjs
+var module string
+
+//go:embed types/index.d.ts
+var authorTypes string
+
+// Module returns the text of the runtime: one ES module that imports
+// "cloudflare:workers" and exports createWorker, defineWorker and
+// OperationError.
+func Module() string { return module }
+
+// AuthorTypes returns the declarations of "@teamsync/edge-worker".
+func AuthorTypes() string { return authorTypes }
