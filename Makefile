@@ -82,7 +82,7 @@ rules: ## Show which rules of docs/spec no test cites; fail on an unknown one
 	go run ./test/rules
 
 demo: build tools ## Run the whole system once from upload to answer
-	bash test/demo.sh
+	go run ./test/demo
 
 dev: build tools ## Run the whole system in one process
 	$(BIN)/edgectl dev

@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/teamsync/edge-workers/pkg/builder"
 	"github.com/teamsync/edge-workers/pkg/canonical"
@@ -97,5 +98,34 @@ func TestEveryPolicyRuns(t *testing.T) {
 	}
 	if len(seen) != 4 {
 		t.Errorf("%d generations for 4 policies", len(seen))
+	}
+}
+
+// Both ends of the range of compatibility dates run: old ones lack parts of
+// the platform that new ones have.
+func TestEveryCompatibilityDateRuns(t *testing.T) {
+	t.Parallel()
+	b := example(t)
+	for _, date := range []string{project.MinCompatibilityDate, "2024-10-01", "2025-06-01", project.MaxCompatibilityDate} {
+		w, err := startAt(t, b.out.Bundle, t.TempDir(), date)
+		if err != nil {
+			t.Errorf("%s: %v", date, err)
+			continue
+		}
+		if got := b.command(t, w, "access_policy.get", "{}"); got.status != 200 {
+			t.Errorf("%s: %v", date, got)
+		}
+		if got := b.invoke(t, w, "orders.create", `{"customer":"ACME","lines":[{"sku":"CH-001","quantity":2}]}`); got.status != 200 {
+			t.Errorf("%s: %v", date, got)
+		}
+	}
+	// The newest date of the builder is the newest of the pinned workerd.
+	day, err := time.Parse(time.DateOnly, project.MaxCompatibilityDate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = startAt(t, b.out.Bundle, t.TempDir(), day.AddDate(0, 0, 1).Format(time.DateOnly))
+	if err == nil {
+		t.Error("workerd takes a later date than project.MaxCompatibilityDate")
 	}
 }

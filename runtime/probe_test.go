@@ -1,6 +1,9 @@
 package runtime_test
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // The probe is a project whose operations each show one property of the
 // runtime.
@@ -144,8 +147,11 @@ func TestDeepInputIsRefused(t *testing.T) {
 	t.Parallel()
 	b := probe(t)
 	w := mustStart(t, b.out.Bundle, t.TempDir())
-	if got := b.invoke(t, w, "echo", nested(90)); got.status != 200 {
-		t.Errorf("90 levels: %v", got)
+	if got := b.invoke(t, w, "echo", nested(101)); got.status != 200 {
+		t.Errorf("at the bound: %v", got)
+	}
+	if got := b.invoke(t, w, "echo", nested(102)); got.status != 422 || !strings.Contains(got.body, "input_too_deep") {
+		t.Errorf("over the bound: %v", got)
 	}
 	got := b.invoke(t, w, "echo", nested(100_000))
 	if got.status != 422 {

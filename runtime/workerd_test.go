@@ -63,14 +63,20 @@ type worker struct {
 // event. An error is what workerd wrote when it refused the bundle.
 func startWorker(t testing.TB, bundle []byte, storage string) (*worker, error) {
 	t.Helper()
+	return startAt(t, bundle, storage, "2026-11-01")
+}
+
+// startAt is startWorker with a compatibility date.
+func startAt(t testing.TB, bundle []byte, storage, date string) (*worker, error) {
+	t.Helper()
 	// A short path: a socket's has at most 108 bytes.
 	dir, err := os.MkdirTemp("", "wd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "s")
-	config := fmt.Sprintf(workerdConfig, storage, socket, "2026-11-01")
+	config := fmt.Sprintf(workerdConfig, storage, socket, date)
 	for name, content := range map[string][]byte{"index.mjs": bundle, "config.capnp": []byte(config)} {
 		err := os.WriteFile(filepath.Join(dir, name), content, 0o600)
 		if err != nil {
@@ -81,13 +87,13 @@ func startWorker(t testing.TB, bundle []byte, storage string) (*worker, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer control.Close()
+	defer func() { _ = control.Close() }()
 	w := &worker{dir: dir, stderr: newLogLines(), ended: make(chan struct{})}
 	w.cmd = exec.Command(workerdBinary(t), "serve", "--control-fd=3", filepath.Join(dir, "config.capnp"))
 	w.cmd.Stdout, w.cmd.Stderr = w.stderr, w.stderr
 	w.cmd.ExtraFiles = []*os.File{theirs}
 	err = w.cmd.Start()
-	theirs.Close()
+	_ = theirs.Close()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,9 @@ type Actor struct {
 }
 
 // System is the actor of what the control plane does by itself.
-func System(name string) Actor { return Actor{Type: "system", ID: "system:" + name, Method: "internal"} }
+func System(name string) Actor {
+	return Actor{Type: "system", ID: "system:" + name, Method: "internal"}
+}
 
 // Fact is one event.
 type Fact struct {

@@ -346,3 +346,23 @@ func TestBuildTimeout(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A panic inside a build is a fault of kind Internal, and its slot is free
+// again.
+func TestPanicIsAFault(t *testing.T) {
+	t.Parallel()
+	b, err := New(Params{PublicKeys: []ed25519.PublicKey{publicKeyOf("c")}, Concurrency: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		_, err := b.Build(t.Context(), Input{Project: &project.Project{}, ScriptName: scriptName})
+		if fault.KindOf(err) != fault.Internal || !strings.Contains(err.Error(), "panicked") {
+			t.Errorf("got %v", err)
+		}
+	}
+	_, err = b.Build(t.Context(), Input{Project: projectOf(t, sourcesOf(nil)), ScriptName: scriptName})
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	firstPoll = 500 * time.Millisecond
+	firstPoll = 50 * time.Millisecond
 	// slowestPoll is reached after a few polls: a release may be checked for
 	// ten minutes (S2-266), and nobody notices two seconds then.
 	slowestPoll = 2 * time.Second

@@ -32,7 +32,9 @@ type Tx struct {
 // identifies it and never assume (D3).
 type CommitUnknownError struct{ Cause error }
 
-func (e *CommitUnknownError) Error() string { return fmt.Sprintf("commit outcome unknown: %v", e.Cause) }
+func (e *CommitUnknownError) Error() string {
+	return fmt.Sprintf("commit outcome unknown: %v", e.Cause)
+}
 
 // Unwrap gives the cause.
 func (e *CommitUnknownError) Unwrap() error { return e.Cause }

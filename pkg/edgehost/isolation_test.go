@@ -49,7 +49,7 @@ func TestMemoryHogsAreKilled(t *testing.T) {
 	wantCode(t, r.invoke(name, "heap", ""), http.StatusBadGateway, `"worker_crashed"`)
 	if procMemory() {
 		wantCode(t, r.invoke(name, "eat", ""), http.StatusBadGateway, `"worker_crashed"`)
-		eventually(t, func() bool { return r.counted("edge_host_worker_ends_total", "memory") == 1 })
+		eventually(t, func() bool { return r.counted("edge_host_worker_ends_total", "memory") >= 1 })
 	}
 	r.wantText(name, "count", "2")
 }

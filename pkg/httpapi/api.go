@@ -42,7 +42,7 @@ type Params struct {
 	Mirror    *ticket.Mirror
 	Directory *tenancy.Directory
 	Gateway   *gateway.Gateway
-	Log       *slog.Logger
+	Log       *slog.Logger // of observe.NewLogger, which adds the request id
 }
 
 // API holds the handlers of the document's routes.

@@ -25,8 +25,7 @@ var (
 // required, each into its target. Every fault of it is one entry of the 422:
 // missing, unknown, or of the wrong type.
 func object(c echo.Context, fields map[string]any) error {
-	media, _, err := mime.ParseMediaType(c.Request().Header.Get(echo.HeaderContentType))
-	if err != nil || media != echo.MIMEApplicationJSON {
+	if !saysJSON(c) {
 		return errNotJSON
 	}
 	body, err := io.ReadAll(c.Request().Body)
@@ -58,6 +57,12 @@ func object(c echo.Context, fields map[string]any) error {
 	return nil
 }
 
+// saysJSON reports whether the request says that its body is JSON.
+func saysJSON(c echo.Context) bool {
+	media, _, err := mime.ParseMediaType(c.Request().Header.Get(echo.HeaderContentType))
+	return err == nil && media == echo.MIMEApplicationJSON
+}
+
 func field(given map[string]json.RawMessage, name string, target any) []fault.Problem {
 	raw, ok := given[name]
 	if !ok {
@@ -87,6 +92,16 @@ func names[V any](m map[string]V) []string {
 	}
 	sort.Strings(out)
 	return out
+}
+
+// knownID gives a row's id that a tenant names, or unknown. An id of a form
+// that no row has never reaches the database, whose comparison may be looser
+// than ours: MariaDB ignores trailing spaces.
+func knownID(id string, unknown error) (string, error) {
+	if !auth.ValidID(id) {
+		return "", unknown
+	}
+	return id, nil
 }
 
 // pathID reads an id that a platform admin gives; its form is bounded before

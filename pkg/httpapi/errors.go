@@ -93,8 +93,8 @@ func fromEcho(err error) *fault.Error {
 
 var errBodyTooLarge = fault.New(fault.TooLarge, "Request body is too large")
 
-// ErrorHandler is the funnel: it answers an error and logs it once, with the
-// request id and the private cause.
+// ErrorHandler is the funnel: it answers an error and logs it once, with its
+// private cause. The request id comes from the context (observe.NewLogger).
 func ErrorHandler(log *slog.Logger) echo.HTTPErrorHandler {
 	return func(err error, c echo.Context) {
 		status, body := Present(err)
@@ -119,7 +119,7 @@ func ErrorHandler(log *slog.Logger) echo.HTTPErrorHandler {
 
 func logRefusal(log *slog.Logger, c echo.Context, status int, err error) {
 	ctx := c.Request().Context()
-	fields := []any{"request_id", RequestID(ctx), "route", c.Path(), "status", status, "error", err.Error()}
+	fields := []any{"route", c.Path(), "status", status, "error", err.Error()}
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		log.InfoContext(ctx, "the client went away", fields...)

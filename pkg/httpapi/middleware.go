@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"regexp"
@@ -14,6 +15,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/teamsync/edge-workers/pkg/auth"
+	"github.com/teamsync/edge-workers/pkg/fault"
+	"github.com/teamsync/edge-workers/pkg/observe"
 )
 
 // HeaderRequestID carries the request id in both directions (D5).
@@ -21,13 +24,9 @@ const HeaderRequestID = "X-Request-Id"
 
 var requestIDForm = regexp.MustCompile(`\A[A-Za-z0-9._-]{1,128}\z`)
 
-type requestIDKey struct{}
-
-// RequestID gives the request id of a context, or "" outside a request.
-func RequestID(ctx context.Context) string {
-	id, _ := ctx.Value(requestIDKey{}).(string)
-	return id
-}
+// RequestID gives the request id of a context, or "" outside a request. It is
+// the one that observe's logger adds to each line of that context.
+func RequestID(ctx context.Context) string { return observe.RequestID(ctx) }
 
 // Install sets the error funnel and the middleware that every route has, in
 // the one order that works: the id first, then the log line that sees each
@@ -50,7 +49,7 @@ func WithRequestID(next echo.HandlerFunc) echo.HandlerFunc {
 			request.Header.Set(HeaderRequestID, id)
 		}
 		c.Response().Header().Set(HeaderRequestID, id)
-		c.SetRequest(request.WithContext(context.WithValue(request.Context(), requestIDKey{}, id)))
+		c.SetRequest(request.WithContext(observe.WithRequestID(request.Context(), id)))
 		return next(c)
 	}
 }
@@ -68,7 +67,6 @@ func LogRequests(log *slog.Logger) echo.MiddlewareFunc {
 			}
 			ctx := c.Request().Context()
 			fields := []any{
-				"request_id", RequestID(ctx),
 				"method", c.Request().Method,
 				"route", c.Path(),
 				"status", c.Response().Status,
@@ -118,14 +116,15 @@ func recovered(log *slog.Logger, c echo.Context, next echo.HandlerFunc) (err err
 			panic(cause) // net/http's own way to cut a connection
 		}
 		ctx := c.Request().Context()
-		log.ErrorContext(ctx, "panic in a handler", "request_id", RequestID(ctx), "route", c.Path(), "stack", string(debug.Stack()))
+		log.ErrorContext(ctx, "panic in a handler", "route", c.Path(), "stack", string(debug.Stack()))
 		err = fmt.Errorf("panic: %v", cause)
 	}()
 	return next(c)
 }
 
 // LimitBody bounds a request's body in bytes: a larger declared length is
-// refused at once, a longer body when the bound is crossed, both with 413.
+// refused at once, a longer body when the bound is crossed, both with 413. A
+// body that the client breaks off is 400.
 func LimitBody(limit int64) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
@@ -133,8 +132,27 @@ func LimitBody(limit int64) echo.MiddlewareFunc {
 			if request.ContentLength > limit {
 				return errBodyTooLarge
 			}
-			request.Body = http.MaxBytesReader(c.Response(), request.Body, limit)
+			bounded := http.MaxBytesReader(c.Response(), request.Body, limit)
+			request.Body = struct {
+				io.Reader
+				io.Closer
+			}{sent{bounded}, bounded}
 			return next(c)
 		}
 	}
+}
+
+var errBrokenBody = fault.New(fault.Malformed, "The request body could not be read")
+
+// sent is what a client sends: that it cannot be read to its end is the
+// client's fault and no defect of ours.
+type sent struct{ io.Reader }
+
+func (s sent) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	var tooLarge *http.MaxBytesError
+	if err == nil || errors.Is(err, io.EOF) || errors.As(err, &tooLarge) {
+		return n, err
+	}
+	return n, errBrokenBody.Because(err)
 }

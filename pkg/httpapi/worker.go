@@ -43,7 +43,7 @@ func (a *API) submitVersion(c echo.Context) error {
 	return c.JSON(http.StatusCreated, view)
 }
 
-// submitted gives the archive's stream: the body itself, or the form's one
+// submitted gives the archive's stream: the body itself, or the form's first
 // part project.
 func submitted(c echo.Context) (io.Reader, error) {
 	media, _, err := mime.ParseMediaType(c.Request().Header.Get(echo.HeaderContentType))
@@ -59,14 +59,20 @@ func submitted(c echo.Context) (io.Reader, error) {
 	if err != nil {
 		return nil, errSubmissionType.Because(err)
 	}
-	part, err := form.NextPart()
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, fault.New(fault.Malformed, "The form could not be read").Because(err)
+	for {
+		part, err := form.NextPart()
+		var tooLarge *http.MaxBytesError
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil, fault.Refuse(fault.Problem{Type: "missing", Loc: []any{"body", "project"}, Msg: errRequired})
+		case errors.As(err, &tooLarge):
+			return nil, err
+		case err != nil:
+			return nil, fault.New(fault.Malformed, "The form could not be read").Because(err)
+		case part.FormName() == "project":
+			return sent{part}, nil
+		}
 	}
-	if err != nil || part.FormName() != "project" {
-		return nil, fault.Refuse(fault.Problem{Type: "missing", Loc: []any{"body", "project"}, Msg: errRequired})
-	}
-	return part, nil
 }
 
 func (a *API) listVersions(c echo.Context) error {
@@ -94,7 +100,11 @@ func (a *API) listVersions(c echo.Context) error {
 }
 
 func (a *API) getVersion(c echo.Context) error {
-	v, err := version.Of(a.p.DB.Read(c.Request().Context()), tenant(c), c.Param("version_id"))
+	id, err := knownID(c.Param("version_id"), version.ErrNoVersion)
+	if err != nil {
+		return err
+	}
+	v, err := version.Of(a.p.DB.Read(c.Request().Context()), tenant(c), id)
 	if err != nil {
 		return err
 	}
@@ -106,7 +116,11 @@ func (a *API) getVersion(c echo.Context) error {
 }
 
 func (a *API) getVersionSource(c echo.Context) error {
-	v, archive, err := version.Source(c.Request().Context(), a.p.DB, a.p.Store, tenant(c), c.Param("version_id"))
+	id, err := knownID(c.Param("version_id"), version.ErrNoVersion)
+	if err != nil {
+		return err
+	}
+	v, archive, err := version.Source(c.Request().Context(), a.p.DB, a.p.Store, tenant(c), id)
 	if err != nil {
 		return err
 	}
@@ -130,8 +144,11 @@ func (a *API) createDeployment(c echo.Context) error {
 }
 
 func (a *API) getDeployment(c echo.Context) error {
-	var view ticket.Ticket
-	view, err := a.p.Mirror.View(c.Request().Context(), a.p.DB, tenant(c), c.Param("ticket_id"))
+	id, err := knownID(c.Param("ticket_id"), ticket.ErrNotFound)
+	if err != nil {
+		return err
+	}
+	view, err := a.p.Mirror.View(c.Request().Context(), a.p.DB, tenant(c), id)
 	if err != nil {
 		return err
 	}

@@ -146,4 +146,3 @@ func Ticket(query *gorm.DB, tenant models.Tenant, ticketID string) (models.Outbo
 	}
 	return rows[0], nil
 }
-

@@ -23,7 +23,7 @@ func Pack(dir string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the project folder: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // opened for reading
 	paths, err := packable(root.FS())
 	if err != nil {
 		return nil, fmt.Errorf("pack %s: %w", dir, err)

@@ -45,11 +45,11 @@ func Scaffold(dir, name string) error {
 	}
 	for path, content := range files {
 		target := filepath.Join(dir, filepath.FromSlash(path))
-		err := os.MkdirAll(filepath.Dir(target), 0o755)
+		err := os.MkdirAll(filepath.Dir(target), 0o750)
 		if err != nil {
 			return fmt.Errorf("make the project folder: %w", err)
 		}
-		err = os.WriteFile(target, content, 0o644)
+		err = os.WriteFile(target, content, 0o600)
 		if err != nil {
 			return fmt.Errorf("write %s: %w", path, err)
 		}

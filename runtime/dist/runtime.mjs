@@ -2006,21 +2006,31 @@ function plain(schema2) {
   return out;
 }
 function forbiddenKey(value, root) {
-  return inspect(value, [root]);
+  const found = inspect(value, 0);
+  if (found === null) return null;
+  const loc = [root, ...found.path.reverse()];
+  return found.deep ? { type: "input_too_deep", loc: loc.slice(0, 10), msg: `The input is nested deeper than ${MAX_DEPTH} levels` } : { type: "input_key_forbidden", loc, msg: "The key __proto__ is not allowed" };
 }
-function inspect(value, loc) {
+function inspect(value, depth) {
   if (typeof value !== "object" || value === null) return null;
-  if (loc.length > MAX_DEPTH) {
-    return { type: "input_too_deep", loc: loc.slice(0, 10), msg: `The input is nested deeper than ${MAX_DEPTH} levels` };
+  if (depth > MAX_DEPTH) return { deep: true, path: [] };
+  if (hasOwn(value, "__proto__")) return { deep: false, path: ["__proto__"] };
+  if (Array2.isArray(value)) {
+    for (let i = 0; i < value.length; i++) {
+      const found = inspect(value[i], depth + 1);
+      if (found !== null) return inside(found, i);
+    }
+    return null;
   }
-  const list = Array2.isArray(value);
   for (const key of Object2.keys(value)) {
-    const inner = [...loc, list ? Number2(key) : key];
-    if (key === "__proto__") return { type: "input_key_forbidden", loc: inner, msg: "The key __proto__ is not allowed" };
-    const problem = inspect(value[key], inner);
-    if (problem) return problem;
+    const found = inspect(value[key], depth + 1);
+    if (found !== null) return inside(found, key);
   }
   return null;
+}
+function inside(found, key) {
+  found.path.push(key);
+  return found;
 }
 
 var MAX_IDS = 1e5;

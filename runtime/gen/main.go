@@ -1,56 +1,55 @@
 // Command gen bundles the Worker runtime and its one library into
-// dist/runtime.mjs. It runs with the runtime folder as the working directory
-// (`go generate ./runtime`) or given as its argument, and installs the packages
-// of the lock file there when they are missing.
+// dist/runtime.mjs. It runs in the runtime folder (`go generate ./runtime`) and
+// installs the packages of the lock file there when they are missing.
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 
 	"github.com/teamsync/edge-workers/runtime/bundle"
 )
 
+const modules = "node_modules"
+
 func main() {
-	dir := "."
-	if len(os.Args) > 1 {
-		dir = os.Args[1]
-	}
-	err := run(dir)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx)
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
 		os.Exit(1)
 	}
 }
 
-func run(dir string) error {
-	modules := filepath.Join(dir, "node_modules")
+func run(ctx context.Context) error {
 	_, err := os.Stat(modules)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = install(dir)
+		err = install(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	text, err := bundle.Build(dir, modules)
+	text, err := bundle.Build(".", modules)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "dist", "runtime.mjs"), text, 0o644)
+	return os.WriteFile(filepath.Join("dist", "runtime.mjs"), text, 0o600)
 }
 
 // install fetches exactly the packages of the lock file; no script of them runs.
-func install(dir string) error {
-	npm := exec.Command("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
-	npm.Dir = dir
+func install(ctx context.Context) error {
+	npm := exec.CommandContext(ctx, "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
 	npm.Stdout, npm.Stderr = os.Stderr, os.Stderr
 	err := npm.Run()
 	if err != nil {
-		return fmt.Errorf("npm ci in %s: %w", dir, err)
+		return fmt.Errorf("npm ci: %w", err)
 	}
 	return nil
 }

@@ -84,20 +84,39 @@ function plain(schema: unknown): unknown {
  * input would change an object's prototype, and input that is nested too deep.
  */
 export function forbiddenKey(value: unknown, root: string): Problem | null {
-  return inspect(value, [root]);
+  const found = inspect(value, 0);
+  if (found === null) return null;
+  const loc = [root, ...found.path.reverse()];
+  return found.deep
+    ? { type: "input_too_deep", loc: loc.slice(0, 10), msg: `The input is nested deeper than ${MAX_DEPTH} levels` }
+    : { type: "input_key_forbidden", loc, msg: "The key __proto__ is not allowed" };
 }
 
-function inspect(value: unknown, loc: (string | number)[]): Problem | null {
+/** Forbidden is what inspect found; its path is written from the inside out, so that good input costs nothing. */
+interface Forbidden {
+  deep: boolean;
+  path: (string | number)[];
+}
+
+function inspect(value: unknown, depth: number): Forbidden | null {
   if (typeof value !== "object" || value === null) return null;
-  if (loc.length > MAX_DEPTH) {
-    return { type: "input_too_deep", loc: loc.slice(0, 10), msg: `The input is nested deeper than ${MAX_DEPTH} levels` };
+  if (depth > MAX_DEPTH) return { deep: true, path: [] };
+  if (hasOwn(value, "__proto__")) return { deep: false, path: ["__proto__"] };
+  if (Array.isArray(value)) {
+    for (let i = 0; i < value.length; i++) {
+      const found = inspect(value[i], depth + 1);
+      if (found !== null) return inside(found, i);
+    }
+    return null;
   }
-  const list = Array.isArray(value);
   for (const key of Object.keys(value)) {
-    const inner = [...loc, list ? Number(key) : key];
-    if (key === "__proto__") return { type: "input_key_forbidden", loc: inner, msg: "The key __proto__ is not allowed" };
-    const problem = inspect((value as Record<string, unknown>)[key], inner);
-    if (problem) return problem;
+    const found = inspect((value as Record<string, unknown>)[key], depth + 1);
+    if (found !== null) return inside(found, key);
   }
   return null;
+}
+
+function inside(found: Forbidden, key: string | number): Forbidden {
+  found.path.push(key);
+  return found;
 }

@@ -46,9 +46,8 @@ func awaitListen(control io.Reader, sockets ...string) bool {
 type output struct {
 	logger *slog.Logger
 
-	mu           sync.Mutex
-	firstError   string
-	missingClass bool
+	mu    sync.Mutex
+	found findings
 
 	window  time.Time
 	lines   int
@@ -99,18 +98,28 @@ func (o *output) keep(rec record) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if strings.Contains(rec.Message, missingClass) {
-		o.missingClass = true
+		o.found.missingClass = true
 		return
 	}
-	if o.firstError == "" && rec.Level == "error" {
-		o.firstError = rec.Message
+	if strings.Contains(rec.Message, v8AbortMark) {
+		o.found.outOfMemory = true // after many lines of V8's own at any level
+	}
+	if o.found.firstError == "" && rec.Level == "error" {
+		o.found.firstError = rec.Message
 	}
 }
 
-func (o *output) verdict() (string, bool) {
+// findings is what the lines so far say about the start.
+type findings struct {
+	firstError   string
+	missingClass bool
+	outOfMemory  bool
+}
+
+func (o *output) findings() findings {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.firstError, o.missingClass
+	return o.found
 }
 
 // log is called by the one reading goroutine only.

@@ -150,7 +150,7 @@ func (r *Runner) watchStart(ctx context.Context, p *Process, memoryLimit uint64)
 }
 
 func verdict(ctx context.Context, p *Process, end startEnd, limit time.Duration) (string, error) {
-	first, missing := p.output.verdict()
+	found := p.output.findings()
 	switch end {
 	case endCancelled:
 		return "", ctx.Err()
@@ -159,19 +159,19 @@ func verdict(ctx context.Context, p *Process, end startEnd, limit time.Duration)
 	case endMemory:
 		return "the bundle's top-level code uses too much memory", nil
 	case endListening:
-		if missing {
+		if found.missingClass {
 			return "the bundle does not export the Durable Object class " + provider.StorageClass, nil
 		}
 		return "", nil
 	}
 	// Not a prefix test: a line that was cut is kept unparsed.
-	if _, after, found := strings.Cut(first, mainErrorMark); found {
+	if _, after, found := strings.Cut(found.firstError, mainErrorMark); found {
 		return after, nil
 	}
-	if strings.Contains(first, v8AbortMark) {
+	if found.outOfMemory {
 		return "the bundle's top-level code uses too much memory", nil
 	}
-	return "", fmt.Errorf("workerd ended during start (%s): %s", p.exit, oneLine(first))
+	return "", fmt.Errorf("workerd ended during start (%s): %s", p.exit, oneLine(found.firstError))
 }
 
 func socketArgs(dir string) []string {
