@@ -92,4 +92,3 @@ Try it in another terminal:
 Stop with Ctrl-C. State stays in the data folder.
 `, r.APIURL, r.MetricsURL, r.CompanyID, r.DepartmentID, r.ManagerToken, r.CompanyAdminToken, r.PlatformAdminToken)
 }
-

@@ -63,8 +63,8 @@ const (
 )
 
 // Deploy runs the route's steps of S2 in their order (S2-021): provider check,
-// exact retry, serving location, settings lock, in-flight check, and then the
-// outbox's steps. It returns a submitting ticket for a new deployment and the
+// exact retry, serving location, release rules, settings lock, in-flight check,
+// and then the outbox's steps. It returns a submitting ticket for a new deployment and the
 // existing ticket for an exact retry.
 func (d *Desk) Deploy(ctx context.Context, in Request) (ticket.Ticket, error) {
 	err := d.p.Provider()
@@ -75,7 +75,7 @@ func (d *Desk) Deploy(ctx context.Context, in Request) (ticket.Ticket, error) {
 	if err != nil {
 		return ticket.Ticket{}, err
 	}
-	_, err = version.Of(d.p.DB.Read(ctx), in.Tenant, in.VersionID)
+	target, err := version.Of(d.p.DB.Read(ctx), in.Tenant, in.VersionID)
 	if err != nil {
 		return ticket.Ticket{}, err
 	}
@@ -86,6 +86,10 @@ func (d *Desk) Deploy(ctx context.Context, in Request) (ticket.Ticket, error) {
 	_, err = d.location(worker)
 	if err != nil {
 		return ticket.Ticket{}, errTargetUnverified.Because(err)
+	}
+	err = d.releaseRules(ctx, in, worker, target)
+	if err != nil {
+		return ticket.Ticket{}, err
 	}
 	lock, err := d.lock(ctx, in.Tenant)
 	if err != nil {

@@ -233,7 +233,9 @@ func TestOutboxRefusals(t *testing.T) {
 		sibling, v := p.Submit("one"), p.Submit("two")
 		worker := p.Worker().ID
 		in := p.Request(v)
-		set := func(sql string, args ...any) { p.Exec("UPDATE edge_workers SET "+sql+" WHERE id = '"+worker+"'", args...) }
+		set := func(sql string, args ...any) {
+			p.Exec("UPDATE edge_workers SET "+sql+" WHERE id = '"+worker+"'", args...)
+		}
 
 		set("migration_namespace = 'elsewhere'")
 		refused(t, p, in, fault.Conflict, "worker_migration_in_progress", "Worker migration is in progress")

@@ -26,6 +26,13 @@ var (
 	errSequenceExhausted = fault.New(fault.Conflict, "Worker deployment sequence is exhausted")
 	errTargetUnavailable = fault.New(fault.Conflict, "Worker deployment target is unavailable")
 
+	errDowngrade = fault.Coded(fault.Conflict, "release_downgrade_blocked",
+		"The live release does not allow an older builder policy; upload the project again and deploy the new revision")
+	errReleaseUnavailable = fault.New(fault.Unavailable, "Deployed department Worker release is unavailable")
+
+	errRevisionStale = fault.New(fault.Conflict, "Worker revision is stale; refresh department state")
+	errNotUncertain  = fault.Coded(fault.Conflict, "deployment_not_uncertain", "Only an uncertain deployment can be reconciled")
+
 	errOutcomeUnknown = fault.Coded(fault.Unavailable, "deployment_outcome_unknown",
 		"The deployment may have been admitted; repeat the same request to get its ticket")
 )

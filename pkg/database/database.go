@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"time"
 
@@ -49,7 +48,7 @@ type DB struct {
 // Open connects, checks that the server answers, and returns the database.
 func Open(ctx context.Context, p Params) (*DB, error) {
 	if p.Log == nil {
-		p.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+		p.Log = slog.New(slog.DiscardHandler)
 	}
 	d := &DB{log: p.Log}
 	var err error

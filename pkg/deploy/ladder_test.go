@@ -40,15 +40,21 @@ func TestLadderAfterTheFence(t *testing.T) {
 		want settled
 	}{
 		"terminal": {
-			func(p *plane.Plane) { p.Provider.OnUpload = answer(&provider.TerminalError{Code: "edge_host_bundle_rejected", Cause: cause}) },
+			func(p *plane.Plane) {
+				p.Provider.OnUpload = answer(&provider.TerminalError{Code: "edge_host_bundle_rejected", Cause: cause})
+			},
 			settled{models.OutboxFailed, "edge_host_bundle_rejected", models.VersionFailed, models.WorkerDraft, 1},
 		},
 		"uncertain, applied": { // read-back matches, the release answers
-			func(p *plane.Plane) { p.Provider.After = answer(&provider.UncertainError{Code: "cloudflare_upload_uncertain", Cause: cause}) },
+			func(p *plane.Plane) {
+				p.Provider.After = answer(&provider.UncertainError{Code: "cloudflare_upload_uncertain", Cause: cause})
+			},
 			settled{models.OutboxCompleted, "", models.VersionDeployed, models.WorkerActive, 1},
 		},
 		"uncertain, not applied": {
-			func(p *plane.Plane) { p.Provider.OnUpload = answer(&provider.UncertainError{Code: "cloudflare_upload_uncertain", Cause: cause}) },
+			func(p *plane.Plane) {
+				p.Provider.OnUpload = answer(&provider.UncertainError{Code: "cloudflare_upload_uncertain", Cause: cause})
+			},
 			settled{models.OutboxUncertain, "provider_bundle_mismatch", models.VersionUncertain, models.WorkerPaused, 1},
 		},
 		"uncertain, unreadable": {
@@ -79,7 +85,9 @@ func TestLadderAfterTheFence(t *testing.T) {
 			settled{models.OutboxPending, "edge_host_fenced", models.VersionDeployPending, models.WorkerDraft, 1},
 		},
 		"rate limited": {
-			func(p *plane.Plane) { p.Provider.OnUpload = answer(&provider.RateLimitedError{Code: "cloudflare_rate_limited"}) },
+			func(p *plane.Plane) {
+				p.Provider.OnUpload = answer(&provider.RateLimitedError{Code: "cloudflare_rate_limited"})
+			},
 			settled{models.OutboxPending, "cloudflare_rate_limited", models.VersionDeployPending, models.WorkerDraft, 1},
 		},
 	}

@@ -57,9 +57,9 @@ func TestReadinessBackOff(t *testing.T) {
 		}
 		return nil
 	}, nil)
-	want := []time.Duration{0, 1, 3, 7, 12, 17, 22}
-	for i := range want {
-		want[i] *= time.Second
+	want := make([]time.Duration, 0, 7)
+	for _, seconds := range []int{0, 1, 3, 7, 12, 17, 22} {
+		want = append(want, time.Duration(seconds)*time.Second)
 	}
 	if err != nil || !slices.Equal(starts, want) {
 		t.Errorf("probes at %v, %v", starts, err)

@@ -27,6 +27,7 @@ func (r *run) settle(ctx context.Context, out outcome) error {
 	case abandoned:
 		r.log.WarnContext(ctx, "deployment left to the recovery sweep", "error", out.cause)
 		return fmt.Errorf("%w: %w", ErrRetry, out.cause)
+	case completed, failed, uncertain, retryable, deferred:
 	}
 	err := r.write(ctx, out)
 	if err != nil {

@@ -342,7 +342,9 @@ func TestLeaseForm(t *testing.T) {
 func TestIntegrityFaults(t *testing.T) {
 	t.Parallel()
 	column := func(sql string) func(*plane.Plane, models.Version) {
-		return func(p *plane.Plane, v models.Version) { p.Exec("UPDATE edge_worker_versions SET "+sql+" WHERE id = ?", v.ID) }
+		return func(p *plane.Plane, v models.Version) {
+			p.Exec("UPDATE edge_worker_versions SET "+sql+" WHERE id = ?", v.ID)
+		}
 	}
 	faults := map[string]func(*plane.Plane, models.Version){
 		"manifest altered":     column(`manifest = REPLACE(manifest, 'echo.say', 'echo.sax')`),

@@ -31,6 +31,7 @@ func (r *run) work(ctx context.Context) error {
 		return nil
 	case outbox.InFlight, outbox.NotDue:
 		return ErrInFlight
+	case outbox.Acquired:
 	}
 	held, stop := r.p.Outbox.KeepLease(ctx, r.lease)
 	defer stop()
@@ -64,13 +65,17 @@ func (r *run) acquire(ctx context.Context) (outbox.Disposition, error) {
 
 // guarded runs the stages and turns a panic into an internal error, so that
 // the row is settled and the heartbeats end (S1-135).
-func (r *run) guarded(ctx context.Context, target provider.Provider, resolveErr error) (out outcome) {
-	defer func() {
-		if p := recover(); p != nil {
-			out = r.undecided(codeInternal, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
-		}
+func (r *run) guarded(ctx context.Context, target provider.Provider, resolveErr error) outcome {
+	var out outcome
+	func() {
+		defer func() {
+			if p := recover(); p != nil {
+				out = r.undecided(codeInternal, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+			}
+		}()
+		out = r.stages(ctx, target, resolveErr)
 	}()
-	return r.stages(ctx, target, resolveErr)
+	return out
 }
 
 // stages runs the task from the lease to the last probe and says what came of
@@ -156,7 +161,9 @@ func (r *run) confirm(ctx context.Context, target provider.Provider, uploadErr e
 	}
 	r.stage("readiness")
 	gate := readiness{
-		probe:  func(ctx context.Context) error { return r.p.Prober.Probe(ctx, r.worker.ScriptName, r.version.ReleaseGeneration) },
+		probe: func(ctx context.Context) error {
+			return r.p.Prober.Probe(ctx, r.worker.ScriptName, r.version.ReleaseGeneration)
+		},
 		verify: func(ctx context.Context) error { return r.p.Outbox.Verify(ctx, r.lease) },
 	}
 	err = gate.wait(ctx)

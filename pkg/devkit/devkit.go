@@ -91,7 +91,9 @@ type kit struct {
 	system *setup.System
 }
 
-func (k *kit) path(parts ...string) string { return filepath.Join(append([]string{k.data}, parts...)...) }
+func (k *kit) path(parts ...string) string {
+	return filepath.Join(append([]string{k.data}, parts...)...)
+}
 
 func (k *kit) start(ctx context.Context) error {
 	keys, err := loadKeys(k.path("keys"))

@@ -28,7 +28,7 @@ func lockFolder(data string) (*folderLock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) //nolint:gosec // G115: a descriptor fits an int
+	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err != nil {
 		_ = file.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
@@ -76,7 +76,7 @@ func loadKeys(folder string) (keys, error) {
 // loadOrCreateText reads a random text of 64 hex digits, or makes it. A file
 // that a crash left half written is never seen: it gets its name when whole.
 func loadOrCreateText(name string) (string, error) {
-	raw, err := os.ReadFile(name) //nolint:gosec // G304: our own folder
+	raw, err := os.ReadFile(name)
 	if err == nil {
 		return strings.TrimSpace(string(raw)), nil
 	}

@@ -25,9 +25,10 @@ func (r routes) byID(id string) bool {
 	return slices.ContainsFunc(r, func(o operation) bool { return o.id == id })
 }
 
-// match finds the operation of a method and path with its path parameters.
-// When only the method differs, methods lists those that the path has.
-func (r routes) match(method, path string) (id string, params map[string]string, methods []string) {
+// match finds the operation of a method and path: its id and its path
+// parameters. When only the method differs it gives the methods of the path.
+func (r routes) match(method, path string) (string, map[string]string, []string) {
+	var methods []string
 	segments := strings.Split(strings.Trim(path, "/"), "/")
 	for _, o := range r {
 		values, ok := o.fit(segments)

@@ -54,6 +54,27 @@ func Return(tx *database.Tx, lease Lease, attempts int, code string) error {
 	return nil
 }
 
+// Reopen puts an uncertain row back to pending for a company's repair, with its
+// attempts counted anew (S2-252, D19). It returns the row as it now stands.
+func Reopen(tx *database.Tx, row models.Outbox) (models.Outbox, error) {
+	now, err := tx.Now()
+	if err != nil {
+		return models.Outbox{}, err
+	}
+	reopened := tx.Model(&models.Outbox{}).
+		Where("id = ? AND status = ?", row.ID, models.OutboxUncertain).
+		UpdateColumns(map[string]any{
+			"status": models.OutboxPending, "lease_owner": "", "lease_expires_at": nil, "next_attempt_at": nil,
+			"attempts": 0, "last_error_code": "", "last_error": nil, "updated_at": now,
+		})
+	err = database.Exactly(reopened, "reopen the row")
+	if err != nil {
+		return models.Outbox{}, err
+	}
+	row.Status, row.Attempts, row.LastErrorCode, row.LastError = models.OutboxPending, 0, "", nil
+	return row, nil
+}
+
 func nullable(text string) any {
 	if text == "" {
 		return nil

@@ -150,7 +150,9 @@ func (e *MismatchError) Error() string { return "provider read-back differs: " +
 // UnreadableError says that a read-back could not be completed.
 type UnreadableError struct{ Cause error }
 
-func (e *UnreadableError) Error() string { return fmt.Sprintf("provider read-back failed: %v", e.Cause) }
+func (e *UnreadableError) Error() string {
+	return fmt.Sprintf("provider read-back failed: %v", e.Cause)
+}
 
 // Unwrap gives the cause.
 func (e *UnreadableError) Unwrap() error { return e.Cause }

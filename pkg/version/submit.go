@@ -69,6 +69,9 @@ type Submission struct {
 	Tenant  models.Tenant
 	Actor   audit.Actor
 	Archive io.Reader
+	// Policy is the builder policy; empty means the current one. No route sets
+	// it: older releases exist for tests and migrations (D8).
+	Policy builder.Policy
 }
 
 // Submit reads, builds, stores and commits a project as the next ready
@@ -94,7 +97,7 @@ func (s *Submitter) Submit(ctx context.Context, in Submission) (models.Version, 
 		return models.Version{}, err
 	}
 	built, err := s.p.Builder.Build(ctx, builder.Input{
-		Project: source, ScriptName: models.ScriptName(in.Tenant.CompanyID, in.Tenant.DepartmentID),
+		Project: source, ScriptName: models.ScriptName(in.Tenant.CompanyID, in.Tenant.DepartmentID), Policy: in.Policy,
 	})
 	if err != nil {
 		return models.Version{}, err

@@ -60,6 +60,7 @@ type Plane struct {
 	Log       *slog.Logger
 	// Invalid, when set, is what the provider's settings check says.
 	Invalid error
+	builder *builder.Builder
 }
 
 // New returns a plane on db with a cloud scope.
@@ -85,12 +86,11 @@ func NewIn(t testing.TB, db *database.DB, scope outbox.Scope) *Plane {
 	p.Store = artifact.NewFenced(p.Backend)
 	public, _, err := ed25519.GenerateKey(nil)
 	p.ok(err)
-	build, err := builder.New(builder.Params{PublicKeys: []ed25519.PublicKey{public}})
+	p.builder, err = builder.New(builder.Params{PublicKeys: []ed25519.PublicKey{public}})
 	p.ok(err)
 	p.Mirror = ticket.NewMirror(p.Redis, p.Log)
 	check := func() error { return p.Invalid }
-	p.Submitter, err = version.NewSubmitter(version.Params{DB: db, Outbox: p.Outbox, Builder: build, Store: p.Store, Provider: check, Log: p.Log})
-	p.ok(err)
+	p.Submitter = p.SubmitterOn(p.Store)
 	p.Desk, err = admission.New(admission.Params{
 		DB: db, Outbox: p.Outbox, Redis: p.Redis, Mirror: p.Mirror, Publisher: p.Published, Provider: check, Log: p.Log,
 	})
@@ -153,10 +153,29 @@ func (p *Plane) Task(change func(*deploy.Params)) *deploy.Task {
 	return task
 }
 
+// SubmitterOn returns a submitter of another store; nil is one that is not
+// configured.
+func (p *Plane) SubmitterOn(store artifact.Store) *version.Submitter {
+	p.T.Helper()
+	s, err := version.NewSubmitter(version.Params{
+		DB: p.DB, Outbox: p.Outbox, Builder: p.builder, Store: store, Provider: func() error { return p.Invalid }, Log: p.Log,
+	})
+	p.ok(err)
+	return s
+}
+
 // Submit submits a small project; text makes its bundle differ.
 func (p *Plane) Submit(text string) models.Version {
 	p.T.Helper()
-	v, err := p.Submitter.Submit(context.Background(), version.Submission{Tenant: p.Tenant, Actor: p.Actor, Archive: bytes.NewReader(Archive(p.T, Project(text)))})
+	return p.SubmitPolicy(text, "")
+}
+
+// SubmitPolicy is Submit with a builder policy, as an older builder did it.
+func (p *Plane) SubmitPolicy(text string, policy builder.Policy) models.Version {
+	p.T.Helper()
+	v, err := p.Submitter.Submit(context.Background(), version.Submission{
+		Tenant: p.Tenant, Actor: p.Actor, Archive: bytes.NewReader(Archive(p.T, Project(text))), Policy: policy,
+	})
 	p.ok(err)
 	return v
 }
@@ -175,7 +194,7 @@ func (p *Plane) Request(v models.Version) admission.Request {
 	return admission.Request{Tenant: p.Tenant, Actor: p.Actor, VersionID: v.ID, BaseRevision: p.Worker().LatestRevision}
 }
 
-// Worker, Version and Row read the state back.
+// Worker reads the Worker back.
 func (p *Plane) Worker() models.Worker {
 	p.T.Helper()
 	w, err := version.WorkerOf(p.DB.Read(context.Background()), p.Tenant)
