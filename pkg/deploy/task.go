@@ -53,6 +53,7 @@ type Params struct {
 	// Store is the artifact store; nil when it is not configured.
 	Store  artifact.Store
 	Prober Prober
+	Purger Purger
 	// Owner names this process in lease tokens.
 	Owner string
 	// BatchJobID and BatchAttempt are AWS Batch's identity of this run.
@@ -70,7 +71,7 @@ type Task struct{ p Params }
 // New checks p.
 func New(p Params) (*Task, error) {
 	if p.DB == nil || p.Outbox == nil || p.Redis == nil || p.Mirror == nil || p.Provider == nil ||
-		p.Prober == nil || p.Owner == "" || p.Metrics == nil || p.Log == nil {
+		p.Prober == nil || p.Purger == nil || p.Owner == "" || p.Metrics == nil || p.Log == nil {
 		return nil, errors.New("deploy task: every part is required")
 	}
 	return &Task{p: p}, nil

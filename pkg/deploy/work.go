@@ -109,6 +109,10 @@ func (r *run) stages(ctx context.Context, target provider.Provider, resolveErr e
 		return r.ladder(err)
 	}
 	r.mirror(ctx, ticket.Deploying)
+	err = r.purge(ctx)
+	if err != nil {
+		return r.ladder(err)
+	}
 	r.stage("upload")
 	uploadErr := target.Upload(ctx, r.release)
 	if uploadErr != nil && !isUncertain(uploadErr) {

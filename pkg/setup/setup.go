@@ -146,7 +146,7 @@ func (s *System) wire(ctx context.Context, p Params, signer *control.Signer, ser
 	}
 	task, err := deploy.New(deploy.Params{
 		DB: s.db, Outbox: s.Outbox, Redis: s.redis, Mirror: mirror, Provider: serving.provider, Store: p.Store,
-		Prober: serving, Owner: p.Owner, Metrics: metrics, Log: p.Log,
+		Prober: serving, Purger: serving, Owner: p.Owner, Metrics: metrics, Log: p.Log,
 	})
 	if err != nil {
 		return err
@@ -259,4 +259,3 @@ func (i invocationSigner) SignInvocation(a gateway.Assertion) (string, error) {
 		Script: a.ScriptName, Subject: a.Caller.Subject, Operation: a.Operation, Generation: a.Generation, Body: a.Body,
 	}, control.Caller(a.Caller))
 }
-

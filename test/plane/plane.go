@@ -54,6 +54,7 @@ type Plane struct {
 	Directory *tenancy.Directory
 	Provider  *Provider
 	Release   *Release
+	Secrets   *Secrets
 	Published *Published
 	Tenant    models.Tenant
 	Actor     audit.Actor
@@ -74,7 +75,7 @@ func NewIn(t testing.TB, db *database.DB, scope outbox.Scope) *Plane {
 	t.Helper()
 	id := strings.ReplaceAll(uuid.NewString(), "-", "")[:12]
 	p := &Plane{
-		T: t, DB: db, Outbox: outbox.New(db, scope), Redis: Redis(t), Provider: &Provider{}, Release: &Release{}, Published: &Published{},
+		T: t, DB: db, Outbox: outbox.New(db, scope), Redis: Redis(t), Provider: &Provider{}, Release: &Release{}, Secrets: &Secrets{}, Published: &Published{},
 		Directory: tenancy.New(db), Tenant: models.Tenant{CompanyID: "company-" + id, DepartmentID: "dept-" + id},
 		Actor: audit.Actor{Type: "user", ID: "user:manager", Method: "bearer_jwt", RequestID: "req-" + id},
 		Log:   slog.New(slog.DiscardHandler),
@@ -136,7 +137,7 @@ func (p *Plane) Task(change func(*deploy.Params)) *deploy.Task {
 	metrics, err := deploy.NewMetrics(prometheus.NewRegistry())
 	p.ok(err)
 	params := deploy.Params{
-		DB: p.DB, Outbox: p.Outbox, Redis: p.Redis, Mirror: p.Mirror, Store: p.Store, Prober: p.Release, Metrics: metrics, Log: p.Log,
+		DB: p.DB, Outbox: p.Outbox, Redis: p.Redis, Mirror: p.Mirror, Store: p.Store, Prober: p.Release, Purger: p.Secrets, Metrics: metrics, Log: p.Log,
 		Owner: "test-" + uuid.NewString()[:8],
 		Provider: func() (provider.Provider, error) {
 			if p.Invalid != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/teamsync/edge-workers/pkg/deploy"
 	"github.com/teamsync/edge-workers/pkg/provider"
 )
 
@@ -119,4 +120,30 @@ func (r *Release) Probes() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]string(nil), r.probes...)
+}
+
+// Secrets stands for the live release's secrets: it records the purges that
+// are asked for. OnPurge replaces its answer.
+type Secrets struct {
+	mu      sync.Mutex
+	purges  []deploy.Purge
+	OnPurge func(deploy.Purge) error
+}
+
+// PurgeSecrets confirms the purge.
+func (s *Secrets) PurgeSecrets(_ context.Context, p deploy.Purge) error {
+	s.mu.Lock()
+	s.purges = append(s.purges, p)
+	s.mu.Unlock()
+	if s.OnPurge != nil {
+		return s.OnPurge(p)
+	}
+	return nil
+}
+
+// Purges lists what was asked for.
+func (s *Secrets) Purges() []deploy.Purge {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]deploy.Purge(nil), s.purges...)
 }
