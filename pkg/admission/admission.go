@@ -241,9 +241,16 @@ func Publish(ctx context.Context, mirror *ticket.Mirror, publisher transports.Pu
 	if err != nil {
 		return err
 	}
-	err = mirror.Put(ctx, row, ticket.Submitting)
+	err = putSubmitting(ctx, mirror, row)
 	if err != nil {
 		return err
 	}
 	return publisher.Publish(ctx, transports.Deploy(row.ID, row.CompanyID, row.DepartmentID, payload.MessageID))
+}
+
+// putSubmitting bounds the write: a stalled Redis must not hold a sweep.
+func putSubmitting(ctx context.Context, mirror *ticket.Mirror, row models.Outbox) error {
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
+	defer cancel()
+	return mirror.Put(ctx, row, ticket.Submitting)
 }

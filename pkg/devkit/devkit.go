@@ -170,7 +170,7 @@ func (k *kit) takeUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	result, err := k.system.Recover(outbox.RecoveryClaim{Grace: 0, Cooldown: time.Second, Limit: outbox.RecoveryBatch}).RunOnce(ctx)
+	result, err := k.system.Recover(outbox.RecoveryClaim{Grace: 0, Cooldown: time.Second, Limit: outbox.RecoveryBatch}).RunOnce(ctx, stopGrace)
 	if err != nil {
 		return err
 	}

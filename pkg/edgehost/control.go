@@ -100,6 +100,13 @@ func (h *Host) getCapacity(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (h *Host) putScript(w http.ResponseWriter, r *http.Request) error {
+	select {
+	case h.fleet.uploads <- struct{}{}:
+		defer func() { <-h.fleet.uploads }()
+	default:
+		w.Header().Set("Retry-After", "5")
+		return &refusal{http.StatusTooManyRequests, codeBusy, messageBusy}
+	}
 	release, bundle, err := readUpload(w, r, h.p.Limits)
 	if err != nil {
 		return err

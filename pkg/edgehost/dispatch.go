@@ -138,7 +138,7 @@ func neverSent(err error) bool {
 	return ok && op.Op == "dial"
 }
 
-// awaitEnd waits a moment for the end of a process that stopped accepting.
+// awaitEnd waits a moment for the end of a process that broke a connection.
 func (inst *instance) awaitEnd(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -158,6 +158,8 @@ func (d *dispatcher) failure(ctx context.Context, inst *instance, name string, e
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return workerTimeout
 	}
+	// Whoever tries again after this answer must not meet the dying process.
+	inst.awaitEnd(ctx)
 	d.fleet.logger.Warn("worker request failed", "script", name, "version", inst.version, "error", err.Error())
 	return workerCrashed
 }

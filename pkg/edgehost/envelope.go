@@ -15,12 +15,13 @@ const (
 	codeRejected     = 10021 // metadata or bundle refused
 	codeTooLarge     = 10027 // a part is too large
 	codeHasStorage   = 10064 // deletion would lose data
-	codeMethod       = 10405 // method not allowed
+	codeBusy         = 971   // too many uploads at once
 	codeCapacity     = "edge_host_capacity_exhausted"
 	messageNotFound  = "This Worker does not exist on this edge host."
 	messageInternal  = "internal error"
 	messageCapacity  = "the edge host has no room for this script"
 	messageStopping  = "the edge host is stopping"
+	messageBusy      = "too many uploads at once"
 	messageBadName   = "script name must be dw- followed by 48 lower-case hex digits"
 	messageAuth      = "Authentication error"
 	messageRoute     = "Could not route to the requested path"

@@ -35,6 +35,7 @@ type fleet struct {
 	work    sync.WaitGroup // goroutines of starts and processes
 	starts  chan struct{}  // semaphore
 	checks  chan struct{}  // semaphore of validations
+	uploads chan struct{}  // semaphore of uploads
 
 	mu      sync.Mutex // taken before any worker's mu
 	workers map[string]*worker

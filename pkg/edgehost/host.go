@@ -80,7 +80,7 @@ func newFleet(p Params, store *scriptstore.Store) (*fleet, error) {
 		ctx: ctx, cancel: cancel, patient: patient, hurry: hurry,
 		proxy:  egress.NewProxy(p.Egress, nil, p.Logger),
 		starts: make(chan struct{}, p.Limits.ConcurrentStarts), checks: make(chan struct{}, p.Limits.ConcurrentValidations),
-		workers: map[string]*worker{},
+		uploads: make(chan struct{}, p.Limits.MaxUploads), workers: map[string]*worker{},
 	}
 	params := workerd.Params{
 		Binary: p.Workerd, Logger: p.Logger, StartTimeout: p.Limits.StartTimeout,

@@ -71,6 +71,9 @@ type Limits struct {
 	// ConcurrentStarts and ConcurrentValidations are bounded by the cores.
 	ConcurrentStarts      int
 	ConcurrentValidations int
+	// MaxUploads is how many uploads are read, validated or waiting at once
+	// (32); more are refused with 429.
+	MaxUploads int
 	// MaxMetadataBytes (64 KiB) and MaxBundleBytes (5 MiB) bound an upload.
 	MaxMetadataBytes int64
 	MaxBundleBytes   int64
@@ -114,6 +117,7 @@ func (l Limits) withDefaults() Limits {
 	fill(&l.MaxProcesses, 200)
 	fill(&l.ConcurrentStarts, runtime.NumCPU())
 	fill(&l.ConcurrentValidations, runtime.NumCPU())
+	fill(&l.MaxUploads, 32)
 	fill(&l.MaxMetadataBytes, 64<<10)
 	fill(&l.MaxBundleBytes, 5<<20)
 	fill(&l.MaxBodyBytes, 8<<20)
@@ -136,7 +140,7 @@ func (l Limits) validate() error {
 	for name, v := range map[string]int64{
 		"MaxScripts": int64(l.MaxScripts), "MaxProcesses": int64(l.MaxProcesses),
 		"ConcurrentStarts": int64(l.ConcurrentStarts), "ConcurrentValidations": int64(l.ConcurrentValidations),
-		"MaxMetadataBytes": l.MaxMetadataBytes, "MaxBundleBytes": l.MaxBundleBytes,
+		"MaxUploads": int64(l.MaxUploads), "MaxMetadataBytes": l.MaxMetadataBytes, "MaxBundleBytes": l.MaxBundleBytes,
 		"MaxBodyBytes": l.MaxBodyBytes, "MaxResponseBytes": l.MaxResponseBytes,
 		"RequestTimeout": int64(l.RequestTimeout), "MaxInFlight": int64(l.MaxInFlight), "MaxWaiting": int64(l.MaxWaiting),
 		"StartTimeout": int64(l.StartTimeout), "DrainTimeout": int64(l.DrainTimeout), "StopGrace": int64(l.StopGrace),

@@ -121,17 +121,11 @@ func (o *Outbox) SettleOrphan(ctx context.Context, row models.Outbox) (bool, err
 		if err != nil || workers > 0 {
 			return err
 		}
-		now, err := tx.Now()
-		if err != nil {
-			return err
-		}
 		orphan = true
-		return database.Exactly(tx.Model(&models.Outbox{}).
-			Where("id = ? AND status = ? AND lease_owner = ? AND next_attempt_at = ?", row.ID, row.Status, row.LeaseOwner, row.NextAttemptAt).
-			UpdateColumns(map[string]any{
-				"status": models.OutboxFailed, "last_error_code": "worker_deleted", "last_error": "the Worker row no longer exists",
-				"lease_owner": "", "lease_expires_at": nil, "next_attempt_at": nil, "updated_at": now,
-			}), "settle the orphaned row")
+		return claimed(tx, row, map[string]any{
+			"status": models.OutboxFailed, "last_error_code": "worker_deleted", "last_error": "the Worker row no longer exists",
+			"lease_owner": "", "lease_expires_at": nil, "next_attempt_at": nil,
+		}, "settle the orphaned row")
 	})
 	if err != nil {
 		return false, fmt.Errorf("settle the orphaned row: %w", err)

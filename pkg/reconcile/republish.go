@@ -8,8 +8,11 @@ import (
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/admission"
+	"github.com/teamsync/edge-workers/pkg/audit"
+	"github.com/teamsync/edge-workers/pkg/database"
 	"github.com/teamsync/edge-workers/pkg/outbox"
 	"github.com/teamsync/edge-workers/pkg/ticket"
+	"github.com/teamsync/edge-workers/pkg/version"
 	"github.com/teamsync/edge-workers/transports"
 )
 
@@ -19,8 +22,8 @@ type RepublishParams struct {
 	Mirror    *ticket.Mirror
 	Publisher transports.Publisher
 	Log       *slog.Logger
-	// Grace and Cooldown replace the seed's constants where the previous
-	// owner is known to be dead; nil keeps them.
+	// Claim replaces the seed's constants where the previous owner is known to
+	// be dead; nil keeps them.
 	Claim *outbox.RecoveryClaim
 }
 
@@ -33,19 +36,20 @@ func NewRepublisher(p RepublishParams) *Republisher {
 	if p.Claim == nil {
 		p.Claim = &outbox.RecoveryClaim{Grace: outbox.RecoveryGrace, Cooldown: outbox.RecoveryCooldown, Limit: outbox.RecoveryBatch}
 	}
-	claim := p.Claim.Clamped() // what a full batch is measured by
-	p.Claim = &claim
 	return &Republisher{p: p}
 }
 
 // Name is the lane's name in logs and metrics.
 func (r *Republisher) Name() string { return "deployments" }
 
-// RunOnce takes full batches until one is not full or the budget of the
-// context ends. One row's trouble does not keep the others waiting.
-func (r *Republisher) RunOnce(ctx context.Context) (Result, error) {
+// RunOnce takes full batches, each at once after the one before, until one is
+// not full or the budget is used up. One row's trouble does not keep the
+// others waiting. With the legacy transport each publication runs its whole
+// deployment before the next row's (S1-294), so the budget stops new batches
+// and never a running deployment.
+func (r *Republisher) RunOnce(ctx context.Context, budget time.Duration) (Result, error) {
 	result := Result{}
-	for ctx.Err() == nil {
+	for began := time.Now(); ctx.Err() == nil && time.Since(began) < budget; {
 		rows, err := r.p.Outbox.ClaimRecoverable(ctx, *r.p.Claim)
 		if err != nil {
 			return result, err
@@ -61,26 +65,81 @@ func (r *Republisher) RunOnce(ctx context.Context) (Result, error) {
 	return result, nil
 }
 
+// one settles what cannot be published and publishes the rest.
 func (r *Republisher) one(ctx context.Context, row models.Outbox) string {
 	orphan, err := r.p.Outbox.SettleOrphan(ctx, row)
-	switch {
-	case errors.Is(err, models.ErrStaleTransition):
-		return "taken"
-	case err != nil:
-		r.p.Log.WarnContext(ctx, "recovery of a deployment failed", "outbox_id", row.ID, "error", err)
-		return "failed"
-	case orphan:
+	if err != nil {
+		return r.failed(ctx, row, err)
+	}
+	if orphan {
 		return "worker_deleted"
 	}
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	err = admission.Publish(ctx, r.p.Mirror, r.p.Publisher, row)
+	_, err = outbox.DecodeDeploy(row)
 	if err != nil {
-		r.p.Log.WarnContext(ctx, "deployment not published; it stays for the next round", "outbox_id", row.ID, "error", err)
-		return "unpublished"
+		return r.isolate(ctx, row, err)
 	}
-	return "published"
+	err = admission.Publish(ctx, r.p.Mirror, r.p.Publisher, row)
+	switch {
+	case err == nil:
+		return "published"
+	case errors.Is(err, transports.ErrRefused):
+		err = errors.Join(err, r.p.Outbox.Refused(ctx, row))
+	}
+	r.p.Log.WarnContext(ctx, "deployment not published; a later round tries again", "outbox_id", row.ID, "error", err)
+	return "unpublished"
 }
 
-// publishTimeout bounds one publication.
-const publishTimeout = 10 * time.Second
+func (r *Republisher) failed(ctx context.Context, row models.Outbox, err error) string {
+	if errors.Is(err, models.ErrStaleTransition) {
+		return "taken"
+	}
+	r.p.Log.WarnContext(ctx, "recovery of a deployment failed", "outbox_id", row.ID, "error", err)
+	return "failed"
+}
+
+// isolate ends a row whose payload cannot be used.
+func (r *Republisher) isolate(ctx context.Context, row models.Outbox, cause error) string {
+	status, err := r.p.Outbox.Isolate(ctx, row, func(tx *database.Tx, status models.OutboxStatus) error {
+		return isolateVersion(tx, row, status)
+	})
+	if err != nil {
+		return r.failed(ctx, row, err)
+	}
+	r.p.Log.ErrorContext(ctx, "deployment isolated: its payload is not valid", "outbox_id", row.ID, "status", string(status), "error", cause)
+	return "isolated"
+}
+
+func isolateVersion(tx *database.Tx, row models.Outbox, status models.OutboxStatus) error {
+	tenant := models.Tenant{CompanyID: row.CompanyID, DepartmentID: row.DepartmentID}
+	worker, err := version.WorkerOf(tx.Locked(), tenant)
+	if err != nil {
+		return err
+	}
+	target, err := version.Of(tx.Locked(), tenant, row.VersionID)
+	if err != nil && !errors.Is(err, version.ErrNoVersion) {
+		return err
+	}
+	evidence := version.Evidence{ErrorCode: outbox.CodePayloadInvalid, ErrorMessage: "deployment failed"}
+	switch {
+	case target.State == models.VersionDeploying:
+		err = version.Move(tx, target.ID, models.VersionDeploying, models.VersionUncertain, evidence)
+	case target.State == models.VersionDeployPending && status == models.OutboxFailed:
+		err = version.Move(tx, target.ID, models.VersionDeployPending, models.VersionFailed, evidence)
+	default:
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	if status == models.OutboxUncertain {
+		err = version.SetWorker(tx, worker.ID, map[string]any{"status": models.WorkerPaused})
+		if err != nil {
+			return err
+		}
+	}
+	return audit.Write(tx, audit.Fact{
+		ID: audit.ID("deployment.isolated", row.ID, row.LeaseOwner), Tenant: tenant, Actor: audit.System("edge-worker-recovery"),
+		Action: "deployment." + string(status), ResourceType: "edge_worker", ResourceID: worker.ID,
+		Result: string(status), ReasonCode: outbox.CodePayloadInvalid,
+	})
+}

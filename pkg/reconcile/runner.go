@@ -23,7 +23,9 @@ type Result map[string]int
 // Lane is one sweep.
 type Lane interface {
 	Name() string
-	RunOnce(ctx context.Context) (Result, error)
+	// RunOnce does what is due. It starts nothing new once the budget is used
+	// up, and ends what it has begun.
+	RunOnce(ctx context.Context, budget time.Duration) (Result, error)
 }
 
 // Runner runs the lanes in their order, every 60 seconds, each isolated from
@@ -62,8 +64,6 @@ func (r *Runner) Round(ctx context.Context) {
 }
 
 func (r *Runner) lane(ctx context.Context, lane Lane) {
-	ctx, cancel := context.WithTimeout(ctx, laneBudget)
-	defer cancel()
 	started := time.Now()
 	result, err := guarded(ctx, lane)
 	level := slog.LevelDebug
@@ -86,7 +86,7 @@ func guarded(ctx context.Context, lane Lane) (Result, error) {
 				err = fmt.Errorf("panic in lane %s: %v", lane.Name(), p)
 			}
 		}()
-		result, err = lane.RunOnce(ctx)
+		result, err = lane.RunOnce(ctx, laneBudget)
 	}()
 	return result, err
 }

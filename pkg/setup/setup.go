@@ -163,7 +163,7 @@ func (s *System) wire(ctx context.Context, p Params, signer *control.Signer, ser
 	}
 	s.runner = &reconcile.Runner{
 		Provider: serving.check, Log: p.Log,
-		Lanes: []reconcile.Lane{reconcile.NewRepublisher(reconcile.RepublishParams{Outbox: s.Outbox, Mirror: mirror, Publisher: s.transport, Log: p.Log})},
+		Lanes: []reconcile.Lane{reconcile.NewRepublisher(reconcile.RepublishParams{Outbox: s.Outbox, Mirror: mirror, Publisher: inprocess.Inline{Handler: task.Handle}, Log: p.Log})},
 	}
 	return s.serve(ctx, p, signer, serving, mirror)
 }

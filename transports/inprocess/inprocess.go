@@ -135,3 +135,13 @@ func (t *Transport) Close(ctx context.Context) error {
 		return fmt.Errorf("drain the jobs: %w", ctx.Err())
 	}
 }
+
+// Inline runs each message in the caller's own goroutine and returns when it
+// has ended: the legacy transport's form of a republication (S1-294). A
+// deployment that did not end well is left to the next round.
+type Inline struct{ Handler transports.Handler }
+
+// Publish runs the message.
+func (i Inline) Publish(ctx context.Context, message transports.Message) error {
+	return i.Handler(ctx, message)
+}

@@ -56,8 +56,11 @@ func (r *Refusal) Error() string { return "egress refused: " + r.Reason }
 var special = prefixes(
 	"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24",
 	"198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
-	"64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10",
+	"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
 )
+
+// globalIPv6 is all of IPv6 that is assigned for global use (RFC 4291, 2.4).
+var globalIPv6 = netip.MustParsePrefix("2000::/3")
 
 func prefixes(texts ...string) []netip.Prefix {
 	out := make([]netip.Prefix, len(texts))
@@ -100,6 +103,9 @@ func (p Policy) Check(addr netip.Addr) error {
 
 func public(addr netip.Addr) bool {
 	if !addr.IsGlobalUnicast() || addr.IsPrivate() || addr.IsLoopback() || addr.IsLinkLocalUnicast() {
+		return false
+	}
+	if addr.Is6() && !globalIPv6.Contains(addr) {
 		return false
 	}
 	for _, prefix := range special {

@@ -29,6 +29,7 @@ const config :Workerd.Config = (
     (name = "storage", disk = (writable = true)),
     (name = "egress", external = (http = (style = proxy, injectRequestHeaders = [(name = "Host", value = "egress")]))),
 {{- else}}
+    (name = "check", worker = .check),
     (name = "egress", network = (allow = [])),
 {{- end}}
   ],
@@ -47,12 +48,37 @@ const tenant :Workerd.Worker = (
   durableObjectStorage = ({{if .Serving}}localDisk = "storage"{{else}}inMemory = void{{end}}),
   bindings = [(name = "{{.Binding}}", durableObjectNamespace = "{{.Class}}")],
 );
+{{- if not .Serving}}
+const check :Workerd.Worker = (
+  modules = [
+    (name = "check.mjs", esModule = "{{.Check}}"),
+    (name = "{{.Module}}", esModule = embed "{{.Module}}"),
+  ],
+  compatibilityDate = "{{.CompatibilityDate}}",
+  globalOutbound = "egress",
+);
+{{- end}}
 const health :Workerd.Worker = (
   modules = [(name = "health.mjs", esModule = "export default { fetch() { return new Response(null, { status: 204 }) } }")],
   compatibilityDate = "2026-11-01",
   globalOutbound = "egress",
 );
 `))
+
+// checkModule is the main module of a second service in a validation. workerd
+// itself starts without a fetch handler and with a class that is no Durable
+// Object, and fails at the first request only. Single quotes: the text stands
+// in a Cap'n Proto string.
+const checkModule = "import * as bundle from '" + provider.MainModule + "'; import { DurableObject } from 'cloudflare:workers';" +
+	" const refuse = (text) => { throw new Error('" + checkMark + "' + text); };" +
+	" const main = bundle.default, storage = bundle." + provider.StorageClass + ";" +
+	" if (typeof (main?.fetch ?? main?.prototype?.fetch) !== 'function') refuse('the bundle has no default export with a fetch handler');" +
+	" if (typeof storage !== 'function') refuse('the bundle does not export the Durable Object class " + provider.StorageClass + "');" +
+	" if (!(storage.prototype instanceof DurableObject)) refuse('" + provider.StorageClass + " does not extend DurableObject');" +
+	" export default { fetch() { return new Response(null, { status: 204 }); } };"
+
+// checkMark stands before the texts of checkModule in an error line.
+const checkMark = "edge host check: "
 
 var (
 	datePattern = regexp.MustCompile(`\A\d{4}-\d{2}-\d{2}\z`)
@@ -74,7 +100,7 @@ func renderConfig(compatibilityDate, uniqueKey string, maxHeapMiB int, serving b
 	var out bytes.Buffer
 	err := configText.Execute(&out, map[string]any{
 		"Serving": serving, "MaxHeapMiB": maxHeapMiB, "Module": provider.MainModule, "CompatibilityDate": compatibilityDate,
-		"Class": provider.StorageClass, "Binding": provider.BindingName, "UniqueKey": uniqueKey,
+		"Class": provider.StorageClass, "Binding": provider.BindingName, "UniqueKey": uniqueKey, "Check": checkModule,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("workerd configuration: %w", err)

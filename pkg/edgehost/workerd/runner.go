@@ -164,6 +164,10 @@ func verdict(ctx context.Context, p *Process, end startEnd, limit time.Duration)
 		}
 		return "", nil
 	}
+	if _, after, found := strings.Cut(found.firstError, checkMark); found {
+		text, _, _ := strings.Cut(after, "\n")
+		return text, nil
+	}
 	// Not a prefix test: a line that was cut is kept unparsed.
 	if _, after, found := strings.Cut(found.firstError, mainErrorMark); found {
 		return after, nil

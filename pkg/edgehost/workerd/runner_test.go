@@ -51,6 +51,10 @@ func TestValidate(t *testing.T) {
 	for what, c := range map[string]struct{ source, date, message string }{
 		"heap":           {`const all = []; for (;;) all.push(Array.from({length: 1000}, (_, i) => ({ i })));`, "2026-11-01", "too much memory"},
 		"buffers":        {`const all = []; for (;;) all.push(new Uint8Array(16 << 20).fill(1));`, "2026-11-01", "too much memory"},
+		"no default":     {strings.Replace(good, "export default", "const unused =", 1), "2026-11-01", "the bundle has no default export with a fetch handler"},
+		"no fetch":       {strings.Replace(good, "fetch()", "scheduled()", 1), "2026-11-01", "the bundle has no default export with a fetch handler"},
+		"no class":       {strings.Replace(good, "export class", "class", 1), "2026-11-01", "the bundle does not export the Durable Object class TeamSyncDepartmentStorage"},
+		"plain class":    {strings.Replace(good, "extends DurableObject", "", 1), "2026-11-01", "TeamSyncDepartmentStorage does not extend DurableObject"},
 		"date too new":   {good, "2099-01-01", "compatibility date 2099-01-01 is newer than " + r.MaxCompatibilityDate()},
 		"message folded": {`throw new Error("first\nsecond\u0007")`, "2026-11-01", "Uncaught Error: first second at index.mjs:1:7"},
 	} {

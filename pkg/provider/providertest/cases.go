@@ -93,6 +93,10 @@ func (s *suite) uploadCases() []uploadCase {
 		cases = append(cases, uploadCase{fmt.Sprintf("S2-217 %d", status), refuseWith(status, 10000), auth, false, patient})
 	}
 	return append(cases,
+		uploadCase{"S2-206 504 although applied", answerAfter(504, "upstream request timeout"), uncertain, true, patient},
+		uploadCase{"S2-206 502 with a page", answerAfter(502, "<html><h1>502 Bad Gateway</h1></html>"), uncertain, true, patient},
+		uploadCase{"S2-207 connection lost before it was applied", dropBefore, uncertain, false, patient},
+		uploadCase{"S2-207 connection lost within the answer", dropWithin, uncertain, true, patient},
 		uploadCase{"S2-206 500 although applied", answerAfter(500, "upstream request timeout"), uncertain, true, patient},
 		uploadCase{"S2-207 hang", hang, uncertain, false, 300 * time.Millisecond},
 		uploadCase{"S2-207 connection lost after it was applied", dropAfter, uncertain, true, patient},

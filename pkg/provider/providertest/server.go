@@ -2,6 +2,7 @@ package providertest
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -74,7 +75,7 @@ func parseUpload(r *http.Request) (upload, error) {
 	}
 	for {
 		part, err := reader.NextRawPart()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return u, nil
 		}
 		if err != nil {

@@ -33,6 +33,11 @@ type Target struct {
 	Date string
 	// Codes are those of the adapter's error classes.
 	Codes Codes
+	// Start starts a server for a handler; nil is httptest.NewServer.
+	Start func(http.Handler) *httptest.Server
+	// AbsentDiffers says that a script that does not exist is provably
+	// different and not unreadable.
+	AbsentDiffers bool
 }
 
 // Codes are an adapter's error codes.
@@ -50,7 +55,10 @@ type suite struct {
 // Run runs the suite.
 func Run(t *testing.T, target Target) {
 	s := &suite{Target: target, front: NewFront(target.Server)}
-	s.server = httptest.NewServer(s.front)
+	if s.Start == nil {
+		s.Start = httptest.NewServer
+	}
+	s.server = s.Start(s.front)
 	t.Cleanup(s.server.Close)
 	var err error
 	s.p, err = target.New(s.server.URL)
@@ -62,6 +70,7 @@ func Run(t *testing.T, target Target) {
 	t.Run("read-back finds each drift", s.drift)
 	t.Run("read-back faults are unreadable", s.readFaults)
 	t.Run("upload outcomes have their class", s.uploadFaults)
+	t.Run("an upload that stalls is uncertain", s.stalls)
 	t.Run("no byte sent is terminal", s.nothingSent)
 	t.Run("an incomplete release is not sent", s.incomplete)
 }
@@ -73,6 +82,10 @@ func (s *suite) release(version string) provider.Release {
 
 func (s *suite) absent(t *testing.T) {
 	err := s.p.ReadBack(t.Context(), s.release("one"))
+	if s.AbsentDiffers {
+		wantMismatch(t, err)
+		return
+	}
 	if _, ok := errors.AsType[*provider.UnreadableError](err); !ok || !errors.Is(err, provider.ErrNotFound) {
 		t.Fatalf("got %v", err)
 	}
