@@ -114,6 +114,7 @@ func (a *API) routes() map[string]route {
 	manager := func(limit int64, h echo.HandlerFunc) route {
 		return route{Management, limit, role(auth.DepartmentManager), h}
 	}
+	companyAdmin := func(h echo.HandlerFunc) route { return route{Management, bodyLimit, role(auth.CompanyAdmin), h} }
 	platform := func(h echo.HandlerFunc) route { return route{Management, bodyLimit, role(auth.PlatformAdmin), h} }
 	invoke := route{Gateway, invokeLimit, signedIn, a.callRouted}
 	document := func(h echo.HandlerFunc) route { return route{"", 0, nil, h} }
@@ -131,6 +132,9 @@ func (a *API) routes() map[string]route {
 		"publicPut":         invoke,
 		"publicPatch":       invoke,
 		"publicDelete":      invoke,
+		"listDepartments":   companyAdmin(a.listDepartments),
+		"getDepartment":     companyAdmin(a.getDepartment),
+		"repairDepartment":  companyAdmin(a.repairDepartment),
 		"putCompany":        platform(a.putCompany),
 		"deleteCompany":     platform(a.deleteCompany),
 		"putDepartment":     platform(a.putDepartment),

@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"sort"
+	"strconv"
 
 	"github.com/labstack/echo/v4"
 
@@ -112,4 +113,17 @@ func pathID(c echo.Context, name string) (string, error) {
 		return "", fault.Refuse(fault.Problem{Type: "id_invalid", Loc: []any{"path", name}, Msg: "an id has 1 to 64 letters, digits, '_' or '-'"})
 	}
 	return id, nil
+}
+
+// pageLimit reads the limit of a list; 0 stands for its default.
+func pageLimit(c echo.Context, most int) (int, error) {
+	text := c.QueryParam("limit")
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, fault.Refuse(fault.Problem{Type: "limit_invalid", Loc: []any{"query", "limit"}, Msg: fmt.Sprintf("limit must be 1 to %d", most)})
+	}
+	return n, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/teamsync/edge-workers/pkg/fault"
 	"github.com/teamsync/edge-workers/pkg/httpapi"
+	"github.com/teamsync/edge-workers/pkg/observe"
 )
 
 // server is an echo instance with the shared middleware and its log kept.
@@ -27,7 +28,7 @@ type server struct {
 func newServer() server {
 	log := &bytes.Buffer{}
 	e := echo.New()
-	httpapi.Install(e, slog.New(slog.NewJSONHandler(log, nil)))
+	httpapi.Install(e, observe.NewLogger(log, slog.LevelInfo))
 	return server{Echo: e, log: log}
 }
 

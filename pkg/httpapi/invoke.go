@@ -24,6 +24,9 @@ func (a *API) callDirect(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if len(body) > 0 && !saysJSON(c) {
+		return errNotJSON
+	}
 	in, err := a.p.Gateway.Direct(c.Request().Context(), of, c.Param("operation_id"), body, caller(c))
 	if err != nil {
 		return err
@@ -37,9 +40,9 @@ func (a *API) callRouted(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	path, err := url.PathUnescape(c.Param("*"))
+	path, err := operationPath(c)
 	if err != nil {
-		return fault.New(fault.NotFound, "Not Found")
+		return err
 	}
 	query, err := url.ParseQuery(c.Request().URL.RawQuery)
 	if err != nil {
@@ -57,6 +60,20 @@ func (a *API) callRouted(c echo.Context) error {
 		return err
 	}
 	return a.send(c, in)
+}
+
+// operationPath is the path below the script name, unescaped once: the router
+// matches the escaped form only where the two differ.
+func operationPath(c echo.Context) (string, error) {
+	path := c.Param("*")
+	if c.Request().URL.RawPath == "" {
+		return path, nil
+	}
+	path, err := url.PathUnescape(path)
+	if err != nil {
+		return "", fault.New(fault.NotFound, "Not Found")
+	}
+	return path, nil
 }
 
 func (a *API) send(c echo.Context, in gateway.Invocation) error {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"strconv"
 
 	"github.com/labstack/echo/v4"
 
@@ -76,13 +75,9 @@ func submitted(c echo.Context) (io.Reader, error) {
 }
 
 func (a *API) listVersions(c echo.Context) error {
-	limit := 0
-	if text := c.QueryParam("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > version.MaxPage {
-			return fault.Refuse(fault.Problem{Type: "limit_invalid", Loc: []any{"query", "limit"}, Msg: fmt.Sprintf("limit must be 1 to %d", version.MaxPage)})
-		}
-		limit = n
+	limit, err := pageLimit(c, version.MaxPage)
+	if err != nil {
+		return err
 	}
 	page, err := version.List(c.Request().Context(), a.p.DB, tenant(c), c.QueryParam("cursor"), limit)
 	if err != nil {

@@ -23,8 +23,8 @@ var (
 
 // Page bounds.
 const (
-	DefaultPage = 50
-	MaxPage     = 200
+	DefaultPage = 20
+	MaxPage     = 100
 )
 
 // WorkerOf reads the tenant's Worker.
@@ -40,14 +40,15 @@ func WorkerOf(query *gorm.DB, tenant models.Tenant) (models.Worker, error) {
 	return rows[0], nil
 }
 
-// Of reads one of the tenant's versions.
+// Of reads one of the tenant's versions. The id is compared here once more:
+// MariaDB's comparison ignores trailing spaces.
 func Of(query *gorm.DB, tenant models.Tenant, id string) (models.Version, error) {
 	var rows []models.Version
 	err := tenant.Own(query).Where("id = ?", id).Limit(1).Find(&rows).Error
 	if err != nil {
 		return models.Version{}, fmt.Errorf("read the version: %w", err)
 	}
-	if len(rows) == 0 {
+	if len(rows) == 0 || rows[0].ID != id {
 		return models.Version{}, ErrNoVersion
 	}
 	return rows[0], nil

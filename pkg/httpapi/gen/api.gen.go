@@ -1,5 +1,5 @@
-// openapi.yaml sha256: 7e5d6940e4fd2091a834d65b827fa873ba13e37d10cc0ae57ad6c27255a11e36
-// openapi.json sha256: d04784c51061eec701541cba083dac766a3ee3516114b96dabd3469f911ae2be
+// openapi.yaml sha256: 4149888ee7cf519b1b5cfac13f57e6d3baeac3a1cbbbbbe7204eb96f9323098e
+// openapi.json sha256: d14d945b8d35d1ae7d278f287f9fdbcc1e122611126f7ca090668d84abfc6d11
 
 // Package gen provides primitives to interact with the openapi HTTP API.
 //
@@ -11,6 +11,21 @@ import (
 
 	openapi_types "github.com/oapi-codegen/runtime/types"
 )
+
+// Defines values for RepairRequestAction.
+const (
+	ReconcileUncertainDeployment RepairRequestAction = "reconcile_uncertain_deployment"
+)
+
+// Valid indicates whether the value is a known member of the RepairRequestAction enum.
+func (e RepairRequestAction) Valid() bool {
+	switch e {
+	case ReconcileUncertainDeployment:
+		return true
+	default:
+		return false
+	}
+}
 
 // Defines values for TicketOperation.
 const (
@@ -151,6 +166,23 @@ type Company struct {
 	Name string `json:"name"`
 }
 
+// CompanyDepartment defines model for CompanyDepartment.
+type CompanyDepartment struct {
+	DeletedAt        *time.Time        `json:"deleted_at"`
+	ID               string            `json:"id"`
+	LatestDeployment *LatestDeployment `json:"latest_deployment,omitempty"`
+	Name             string            `json:"name"`
+	Worker           *Worker           `json:"worker,omitempty"`
+}
+
+// CompanyDepartmentPage defines model for CompanyDepartmentPage.
+type CompanyDepartmentPage struct {
+	Items []CompanyDepartment `json:"items"`
+
+	// NextCursor Null on the last page.
+	NextCursor *string `json:"next_cursor"`
+}
+
 // CompanyRequest defines model for CompanyRequest.
 type CompanyRequest struct {
 	Name string `json:"name"`
@@ -184,6 +216,18 @@ type Error struct {
 	Detail any `json:"detail"`
 }
 
+// LatestDeployment defines model for LatestDeployment.
+type LatestDeployment struct {
+	AdmissionSequence int64     `json:"admission_sequence"`
+	CreatedAt         time.Time `json:"created_at"`
+	ErrorCode         *string   `json:"error_code"`
+
+	// Status `completed`, `failed` and `cancelled` are the ends. `uncertain` is paused and waits for the company's repair.
+	Status    TicketStatus `json:"status"`
+	TicketID  string       `json:"ticket_id"`
+	VersionID string       `json:"version_id"`
+}
+
 // Operation defines model for Operation.
 type Operation struct {
 	ID      string `json:"id"`
@@ -203,6 +247,18 @@ type Problem struct {
 	// Type Example: missing
 	Type string `json:"type"`
 }
+
+// RepairRequest defines model for RepairRequest.
+type RepairRequest struct {
+	Action RepairRequestAction `json:"action"`
+
+	// ObservedWorkerRevision The Worker's `latest_revision` that the caller saw.
+	ObservedWorkerRevision int64  `json:"observed_worker_revision"`
+	TicketID               string `json:"ticket_id"`
+}
+
+// RepairRequestAction defines model for RepairRequest.Action.
+type RepairRequestAction string
 
 // Ticket defines model for Ticket.
 type Ticket struct {
@@ -324,6 +380,9 @@ type OperationID = string
 // VersionID defines model for VersionID.
 type VersionID = string
 
+// BuildTimeout defines model for BuildTimeout.
+type BuildTimeout = Error
+
 // Conflict defines model for Conflict.
 type Conflict = Error
 
@@ -335,6 +394,9 @@ type Internal = Error
 
 // Invalid defines model for Invalid.
 type Invalid = Error
+
+// Malformed defines model for Malformed.
+type Malformed = Error
 
 // MethodNotAllowed defines model for MethodNotAllowed.
 type MethodNotAllowed = Error
@@ -360,6 +422,13 @@ type UnsupportedType = Error
 // Upstream defines model for Upstream.
 type Upstream = Error
 
+// ListDepartmentsParams defines parameters for ListDepartments.
+type ListDepartmentsParams struct {
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+	Limit  *Limit  `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
 // PublicPatchJSONBody defines parameters for PublicPatch.
 type PublicPatchJSONBody = interface{}
 
@@ -383,6 +452,9 @@ type ListVersionsParams struct {
 type SubmitVersionMultipartBody struct {
 	Project openapi_types.File `json:"project"`
 }
+
+// RepairDepartmentJSONRequestBody defines body for RepairDepartment for application/json ContentType.
+type RepairDepartmentJSONRequestBody = RepairRequest
 
 // PutCompanyJSONRequestBody defines body for PutCompany for application/json ContentType.
 type PutCompanyJSONRequestBody = CompanyRequest
