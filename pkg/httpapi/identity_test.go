@@ -19,11 +19,11 @@ import (
 )
 
 // ids are what a request names.
-type ids struct{ version, ticket, script string }
+type ids struct{ version, ticket, script, department string }
 
 // unknown are well-formed ids of no row.
 func unknown() ids {
-	return ids{uuid.NewString(), uuid.NewString(), "dw-" + strings.Repeat("0", 48)}
+	return ids{uuid.NewString(), uuid.NewString(), "dw-" + strings.Repeat("0", 48), uuid.NewString()}
 }
 
 // call is a request to an operation of the document.
@@ -35,7 +35,11 @@ type call struct{ method, target, media, body string }
 func calls(t *testing.T, id ids) map[string]call {
 	t.Helper()
 	deployment := fmt.Sprintf(`{"version_id":%q,"base_revision":1}`, id.version)
+	repair := fmt.Sprintf(`{"action":"reconcile_uncertain_deployment","ticket_id":%q,"observed_worker_revision":1}`, id.ticket)
 	all := map[string]call{
+		"listDepartments":  {"GET", "/company/departments", "", ""},
+		"getDepartment":    {"GET", "/company/departments/" + id.department, "", ""},
+		"repairDepartment": {"POST", "/company/departments/" + id.department + "/repairs", "application/json", repair},
 		"getWorker":        {"GET", "/worker", "", ""},
 		"submitVersion":    {"POST", "/worker/versions", "application/gzip", string(plane.Archive(t, plane.Project("x")))},
 		"listVersions":     {"GET", "/worker/versions", "", ""},
@@ -140,10 +144,11 @@ func TestEveryRouteNeedsAGoodToken(t *testing.T) {
 // No role implies another: each route of a role refuses all others with 403.
 func TestEveryRouteNeedsItsRole(t *testing.T) {
 	a := on(t)
-	manager, platform := auth.DepartmentManager, auth.PlatformAdmin
+	manager, company, platform := auth.DepartmentManager, auth.CompanyAdmin, auth.PlatformAdmin
 	needed := map[string]auth.Role{
 		"getWorker": manager, "submitVersion": manager, "listVersions": manager, "getVersion": manager, "getVersionSource": manager,
 		"createDeployment": manager, "getDeployment": manager,
+		"listDepartments": company, "getDepartment": company, "repairDepartment": company,
 		"putCompany": platform, "deleteCompany": platform, "putDepartment": platform, "deleteDepartment": platform,
 	}
 	for id, c := range calls(t, unknown()) {
@@ -181,7 +186,7 @@ func TestEveryRouteNeedsItsRole(t *testing.T) {
 func TestAnotherTenantsRowsDoNotExist(t *testing.T) {
 	each(t, func(t *testing.T, a *api) {
 		v := a.Submit("mine")
-		theirs := ids{v.ID, a.Admit(v).TicketID, a.Worker().ScriptName}
+		theirs := ids{v.ID, a.Admit(v).TicketID, a.Worker().ScriptName, a.Tenant.DepartmentID}
 		a.activate(v)
 		sibling := models.Tenant{CompanyID: a.Tenant.CompanyID, DepartmentID: "sibling"}
 		foreign := models.Tenant{CompanyID: "foreign", DepartmentID: "foreign-department"}
@@ -216,10 +221,19 @@ func (a *api) strange(stranger models.Tenant, theirs ids) {
 		switch {
 		case strings.HasPrefix(id, "public") && stranger.CompanyID == a.Tenant.CompanyID:
 			continue
+		case strings.HasSuffix(id, "Department") && !strings.HasPrefix(c.target, "/company/"): // the platform's
+			continue
 		case c.target == none[id].target && c.body == none[id].body: // no id in it
 			continue
 		}
-		got, want := a.call(token, c), a.call(token, none[id])
+		as := token
+		if strings.HasPrefix(c.target, "/company/") {
+			if stranger.CompanyID == a.Tenant.CompanyID { // the company's own department
+				continue
+			}
+			as = a.token(auth.Principal{Subject: "user:stranger", CompanyID: stranger.CompanyID, Roles: []auth.Role{auth.CompanyAdmin}})
+		}
+		got, want := a.call(as, c), a.call(as, none[id])
 		if want.code != 404 || got.code != 404 || !bytes.Equal(got.body, want.body) {
 			a.t.Errorf("%s of %s: %d %s, for no row %d %s", id, stranger.DepartmentID, got.code, got.body, want.code, want.body)
 		}
