@@ -206,37 +206,40 @@ func accepted(raw []byte, command Command) (json.RawMessage, error) {
 }
 
 func refused(status int, raw []byte) error {
-	code, message, ok := readDetail(raw)
+	found, ok := readDetail(raw)
 	switch {
 	case status >= 500:
-		return &UnreachableError{Status: status, Code: code}
+		return &UnreachableError{Status: status, Code: found.Code}
 	case status >= 400 && ok:
-		return &RefusedError{Status: status, Code: code, Message: message}
+		return &RefusedError{Status: status, Code: found.Code, Message: found.Message}
 	}
 	return &MalformedError{Detail: fmt.Sprintf("status %d", status)}
 }
 
+// detail is why a bundle refused a command; Code is empty when it gave none.
+type detail struct{ Code, Message string }
+
 // readDetail reads {"detail": {code, message} | text | list}.
-func readDetail(raw []byte) (code, message string, ok bool) {
+func readDetail(raw []byte) (detail, bool) {
 	var answer struct {
 		Detail json.RawMessage `json:"detail"`
 	}
 	if json.Unmarshal(raw, &answer) != nil || len(answer.Detail) == 0 {
-		return "", "", false
+		return detail{}, false
 	}
-	var coded struct{ Code, Message string }
+	var coded detail
 	if json.Unmarshal(answer.Detail, &coded) == nil && coded.Code != "" {
-		return coded.Code, coded.Message, true
+		return coded, true
 	}
 	var text string
 	if json.Unmarshal(answer.Detail, &text) == nil {
-		return "", text, true
+		return detail{Message: text}, true
 	}
 	var list []json.RawMessage
 	if json.Unmarshal(answer.Detail, &list) == nil && list != nil {
-		return "", string(answer.Detail[:min(len(answer.Detail), 1000)]), true
+		return detail{Message: string(answer.Detail[:min(len(answer.Detail), 1000)])}, true
 	}
-	return "", "", false
+	return detail{}, false
 }
 
 // decodeExact decodes one JSON object that has exactly the given keys, each

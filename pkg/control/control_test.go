@@ -45,7 +45,7 @@ func newSigner(t *testing.T) *Signer {
 }
 
 // claimsOf verifies a token as a bundle does and returns header and claims.
-func claimsOf(t *testing.T, s *Signer, token string) (header, body map[string]any) {
+func claimsOf(t *testing.T, s *Signer, token string) (map[string]any, map[string]any) {
 	t.Helper()
 	parsed, err := jwt.Parse(token, func(*jwt.Token) (any, error) { return s.PublicKeys()[0].Key, nil },
 		jwt.WithValidMethods([]string{"EdDSA"}), jwt.WithAudience(script), jwt.WithIssuer("edge-workers"), jwt.WithExpirationRequired())
@@ -289,19 +289,21 @@ func TestAnswersAreClassified(t *testing.T) {
 		answer func(http.ResponseWriter, *http.Request)
 		want   string
 	}{
-		"other operation":      {answering(200, good("y", `{}`)), "malformed"},
-		"other generation":     {answering(200, strings.ReplaceAll(good("x", `{}`), generation, elsewhere)), "malformed"},
-		"no result":            {answering(200, fmt.Sprintf(`{"operation":"x","releaseGeneration":%q}`, generation)), "malformed"},
-		"result null":          {answering(200, good("x", `null`)), "malformed"},
-		"result list":          {answering(200, good("x", `[]`)), "malformed"},
-		"unknown key":          {answering(200, strings.Replace(good("x", `{}`), "{", `{"more":1,`, 1)), "malformed"},
-		"key in other case":    {answering(200, strings.Replace(good("x", `{}`), "operation", "Operation", 1)), "malformed"},
-		"key twice":            {answering(200, strings.Replace(good("x", `{}`), "{", `{"operation":"x",`, 1)), "malformed"},
-		"trailing text":        {answering(200, good("x", `{}`)+"{}"), "malformed"},
-		"not JSON":             {answering(200, "<html>"), "malformed"},
-		"too long":             {answering(200, good("x", `{"a":"`+strings.Repeat("x", 1<<20)+`"}`)), "malformed"},
-		"201":                  {answering(201, good("x", `{}`)), "malformed"},
-		"redirect":             {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 307) }, "malformed"},
+		"other operation":   {answering(200, good("y", `{}`)), "malformed"},
+		"other generation":  {answering(200, strings.ReplaceAll(good("x", `{}`), generation, elsewhere)), "malformed"},
+		"no result":         {answering(200, fmt.Sprintf(`{"operation":"x","releaseGeneration":%q}`, generation)), "malformed"},
+		"result null":       {answering(200, good("x", `null`)), "malformed"},
+		"result list":       {answering(200, good("x", `[]`)), "malformed"},
+		"unknown key":       {answering(200, strings.Replace(good("x", `{}`), "{", `{"more":1,`, 1)), "malformed"},
+		"key in other case": {answering(200, strings.Replace(good("x", `{}`), "operation", "Operation", 1)), "malformed"},
+		"key twice":         {answering(200, strings.Replace(good("x", `{}`), "{", `{"operation":"x",`, 1)), "malformed"},
+		"trailing text":     {answering(200, good("x", `{}`)+"{}"), "malformed"},
+		"not JSON":          {answering(200, "<html>"), "malformed"},
+		"too long":          {answering(200, good("x", `{"a":"`+strings.Repeat("x", 1<<20)+`"}`)), "malformed"},
+		"201":               {answering(201, good("x", `{}`)), "malformed"},
+		"redirect": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}, "malformed"},
 		"400 of a proxy":       {answering(400, "<html>"), "malformed"},
 		"403":                  {answering(403, `{"detail":{"code":"assertion_audience","message":"m"}}`), "refused 403 assertion_audience"},
 		"409":                  {answering(409, `{"detail":{"code":"release_generation_mismatch","message":"m"}}`), "refused 409 release_generation_mismatch"},

@@ -59,7 +59,7 @@ func LoadKey(path string) (ed25519.PrivateKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("signing key: %w", err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // it was only read
 	info, err := file.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("signing key: %w", err)
@@ -105,7 +105,8 @@ func createKey(path string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(file.Name())
+	// Should this fail, the name that stays is as protected as the key's own.
+	defer func() { _ = os.Remove(file.Name()) }()
 	err = pem.Encode(file, &pem.Block{Type: privateBlock, Bytes: der})
 	if err == nil {
 		err = file.Sync()

@@ -46,36 +46,39 @@ var (
 )
 
 func (d *dispatcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	name, door, path := route(r.URL)
-	if name == "" {
+	to, ok := route(r.URL)
+	if !ok {
 		d.count("none", http.StatusNotFound)
 		writeDetail(w, http.StatusNotFound, "Not Found")
 		return
 	}
-	status := d.serve(w, r, name, path)
-	d.count(door, status)
+	status := d.serve(w, r, to.script, to.path)
+	d.count(to.door, status)
 }
 
 func (d *dispatcher) count(door string, status int) {
 	d.fleet.metrics.requests.WithLabelValues(door, strconv.Itoa(status/100)+"xx").Inc()
 }
 
+// destination is where a request goes: the script, and the path within it.
+type destination struct{ script, door, path string }
+
 // route splits /{script}/__control and /{script}/__invoke/{operation}.
-func route(u *url.URL) (name, door, path string) {
+func route(u *url.URL) (destination, bool) {
 	if u.RawPath != "" { // escaped characters: no path of ours has any
-		return "", "", ""
+		return destination{}, false
 	}
 	name, rest, found := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
 	operation, isInvoke := strings.CutPrefix(rest, "__invoke/")
 	switch {
 	case !found || name == "":
-		return "", "", ""
+		return destination{}, false
 	case rest == "__control":
-		return name, "control", "/" + rest
+		return destination{name, "control", "/" + rest}, true
 	case isInvoke && operationPattern.MatchString(operation):
-		return name, "invoke", "/" + rest
+		return destination{name, "invoke", "/" + rest}, true
 	}
-	return "", "", ""
+	return destination{}, false
 }
 
 // serve answers the request and returns the status.

@@ -197,7 +197,7 @@ func (f *fleet) launch(w *worker, script scriptstore.Script, bundle []byte, lock
 	if err != nil {
 		return nil, err
 	}
-	proxy, err := serveEgress(filepath.Join(runDir, workerd.EgressSocket), f.proxy.Handler(w.name))
+	proxy, err := serveEgress(f.ctx, filepath.Join(runDir, workerd.EgressSocket), f.proxy.Handler(w.name))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("egress socket: %w", err), os.RemoveAll(runDir))
 	}

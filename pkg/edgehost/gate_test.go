@@ -1,6 +1,7 @@
 package edgehost
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -53,11 +54,15 @@ func portOf(t *testing.T, text string) uint16 {
 // eventually waits for a state that another goroutine reaches.
 func eventually(t *testing.T, reached func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
 	for !reached() {
-		if time.Now().After(deadline) {
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
 			t.Fatal("the expected state was not reached")
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }

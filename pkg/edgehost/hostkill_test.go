@@ -60,8 +60,11 @@ func TestKilledHost(t *testing.T) {
 	}
 }
 
-func readReport(t *testing.T, out io.Reader) (count string, pid int) {
+// readReport returns what the child counted and the pid of its Worker.
+func readReport(t *testing.T, out io.Reader) (string, int) {
 	t.Helper()
+	var count string
+	var pid int
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		if _, err := fmt.Sscanf(lines.Text(), "report %s %d", &count, &pid); err == nil {

@@ -47,8 +47,8 @@ type instance struct {
 
 // serveEgress gives a process its own way out, so that the proxy knows the
 // script without trusting anything that the Worker sends.
-func serveEgress(socket string, handler http.Handler) (*http.Server, error) {
-	listener, err := net.Listen("unix", socket)
+func serveEgress(ctx context.Context, socket string, handler http.Handler) (*http.Server, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "unix", socket)
 	if err != nil {
 		return nil, err
 	}

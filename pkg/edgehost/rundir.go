@@ -43,7 +43,7 @@ func emptyRunDir(dir string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("run folder: %w", err)
 	}
-	if err := os.Mkdir(dir, 0o711); err != nil {
+	if err := os.Mkdir(dir, 0o711); err != nil { //nolint:gosec // G301: isolated uids must get through to their own folders
 		return fmt.Errorf("run folder: %w", err)
 	}
 	return nil

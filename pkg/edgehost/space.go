@@ -8,5 +8,5 @@ func freeBytes(dir string) (uint64, error) {
 	if err := unix.Statfs(dir, &stat); err != nil {
 		return 0, err
 	}
-	return uint64(stat.Bavail) * uint64(stat.Bsize), nil
+	return uint64(stat.Bavail) * uint64(stat.Bsize), nil //nolint:unconvert // some systems count with other types
 }

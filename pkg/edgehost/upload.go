@@ -63,7 +63,9 @@ func readUpload(w http.ResponseWriter, r *http.Request, limits Limits) (scriptst
 	return release, bundle, err
 }
 
-func readParts(reader *multipart.Reader, limits Limits) (metadata, bundle []byte, err error) {
+// readParts returns the metadata and the bundle, nil for what is missing.
+func readParts(reader *multipart.Reader, limits Limits) ([]byte, []byte, error) {
+	var metadata, bundle []byte
 	for {
 		part, err := reader.NextRawPart()
 		if errors.Is(err, io.EOF) {

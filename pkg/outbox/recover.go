@@ -43,48 +43,58 @@ func (c RecoveryClaim) Clamped() RecoveryClaim {
 // a stale publisher loses (S1-289, S1-290). Rows that others hold are passed
 // over.
 func (o *Outbox) ClaimRecoverable(ctx context.Context, c RecoveryClaim) ([]models.Outbox, error) {
-	c = c.Clamped()
-	namespaces := o.scope.Namespaces()
-	if len(namespaces) == 0 { // S1-042
+	if len(o.scope.Namespaces()) == 0 { // S1-042
 		return nil, nil
 	}
-	var claimed []models.Outbox
+	var rows []models.Outbox
+	// gofail: var recoveryClaimBefore string
+	// if err := failpoint.Act(recoveryClaimBefore); err != nil { return nil, err }
 	err := o.db.Tx(ctx, func(tx *database.Tx) error {
-		claimed = nil
-		now, err := tx.Now()
-		if err != nil {
-			return err
-		}
-		for _, candidates := range []func(*gorm.DB) *gorm.DB{
-			func(q *gorm.DB) *gorm.DB {
-				return q.Where("status = ? AND next_attempt_at IS NULL AND updated_at <= ?", models.OutboxPending, now.Add(-c.Grace))
-			},
-			func(q *gorm.DB) *gorm.DB {
-				return q.Where("status = ? AND next_attempt_at <= ? AND updated_at <= ?", models.OutboxPending, now, now.Add(-c.Grace)).Order("next_attempt_at")
-			},
-			func(q *gorm.DB) *gorm.DB {
-				return q.Where("status = ? AND lease_expires_at <= ? AND (next_attempt_at IS NULL OR next_attempt_at <= ?)", models.OutboxLeased, now, now)
-			},
-		} {
-			if len(claimed) >= c.Limit {
-				return nil
-			}
-			var rows []models.Outbox
-			err := candidates(tx.SkipLocked()).Where("operation = ? AND dispatch_namespace IN ?", models.OperationDeploy, namespaces).
-				Limit(c.Limit - len(claimed)).Find(&rows).Error
-			if err != nil {
-				return err
-			}
-			err = stamp(tx, rows, now.Add(c.Cooldown))
-			if err != nil {
-				return err
-			}
-			claimed = append(claimed, rows...)
-		}
-		return nil
+		var err error
+		rows, err = o.claimRecoverable(tx, c.Clamped())
+		return err
 	})
+	// gofail: var recoveryClaimAfter string
+	// if err == nil { err = failpoint.Act(recoveryClaimAfter) }
 	if err != nil {
 		return nil, fmt.Errorf("claim recoverable deployments: %w", err)
+	}
+	return rows, nil
+}
+
+// claimRecoverable asks for one status at a time, in the order of the index, so
+// that a claim reads and locks what it takes and next to nothing else.
+func (o *Outbox) claimRecoverable(tx *database.Tx, c RecoveryClaim) ([]models.Outbox, error) {
+	now, err := tx.Now()
+	if err != nil {
+		return nil, err
+	}
+	var claimed []models.Outbox
+	for _, candidates := range []func(*gorm.DB) *gorm.DB{
+		func(q *gorm.DB) *gorm.DB {
+			return q.Where("status = ? AND next_attempt_at IS NULL AND updated_at <= ?", models.OutboxPending, now.Add(-c.Grace))
+		},
+		func(q *gorm.DB) *gorm.DB {
+			return q.Where("status = ? AND next_attempt_at <= ? AND updated_at <= ?", models.OutboxPending, now, now.Add(-c.Grace)).Order("next_attempt_at")
+		},
+		func(q *gorm.DB) *gorm.DB {
+			return q.Where("status = ? AND lease_expires_at <= ? AND (next_attempt_at IS NULL OR next_attempt_at <= ?)", models.OutboxLeased, now, now)
+		},
+	} {
+		if len(claimed) >= c.Limit {
+			break
+		}
+		var rows []models.Outbox
+		err := candidates(tx.SkipLocked()).Where("operation = ? AND dispatch_namespace IN ?", models.OperationDeploy, o.scope.Namespaces()).
+			Limit(c.Limit - len(claimed)).Find(&rows).Error
+		if err != nil {
+			return nil, err
+		}
+		err = stamp(tx, rows, now.Add(c.Cooldown))
+		if err != nil {
+			return nil, err
+		}
+		claimed = append(claimed, rows...)
 	}
 	return claimed, nil
 }

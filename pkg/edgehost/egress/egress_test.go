@@ -74,41 +74,48 @@ func addrs(texts ...string) []netip.Addr {
 	return out
 }
 
+// received is a response that was read to its end.
+type received struct {
+	status int
+	text   string
+}
+
 // front is a proxy on a real listener with the client that workerd is.
-func front(t *testing.T, policy Policy, names Resolver) func(method, target, body string) (*http.Response, string, error) {
+func front(t *testing.T, policy Policy, names Resolver) func(method, target, body string) (received, error) {
 	t.Helper()
 	proxy := NewProxy(policy, names, slog.New(slog.DiscardHandler))
 	t.Cleanup(proxy.Close)
 	server := httptest.NewServer(proxy.Handler("dw-test"))
 	t.Cleanup(server.Close)
-	return func(method, target, body string) (*http.Response, string, error) {
+	return func(method, target, body string) (received, error) {
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())
 		if err != nil {
-			return nil, "", err
+			return received{}, err
 		}
 		defer conn.Close()
 		// Absolute form for https as well, as workerd sends it.
 		req, err := http.NewRequest(method, target, strings.NewReader(body))
 		if err != nil {
-			return nil, "", err
+			return received{}, err
 		}
 		req.URL.Opaque = target
 		req.Header.Set("Proxy-Authorization", "secret")
 		if err := req.WriteProxy(conn); err != nil {
-			return nil, "", err
+			return received{}, err
 		}
 		return readResponse(conn, req)
 	}
 }
 
-func readResponse(conn net.Conn, req *http.Request) (*http.Response, string, error) {
+// readResponse gives what was read also with an error.
+func readResponse(conn net.Conn, req *http.Request) (received, error) {
 	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
 	if err != nil {
-		return nil, "", err
+		return received{}, err
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
-	return resp, string(raw), err
+	return received{status: resp.StatusCode, text: string(raw)}, err
 }
 
 func portOf(t *testing.T, text string) uint16 {
@@ -143,19 +150,19 @@ func TestNoRebinding(t *testing.T) {
 	names := &resolver{answers: [][]netip.Addr{addrs("127.0.0.1"), addrs("10.0.0.1"), addrs("127.0.0.1", "10.0.0.1")}}
 	do := front(t, local(t, server.URL), names)
 	target := "http://name.example:" + port + "/x"
-	resp, text, err := do(http.MethodGet, target, "")
-	if err != nil || resp.StatusCode != 200 || text != "name.example:"+port {
-		t.Fatalf("first: %v %q %v", resp, text, err)
+	got, err := do(http.MethodGet, target, "")
+	if err != nil || got.status != 200 || got.text != "name.example:"+port {
+		t.Fatalf("first: %+v %v", got, err)
 	}
 	for _, what := range []string{"rebound", "mixed answer"} {
-		resp, text, err = do(http.MethodGet, target, "")
-		if err != nil || resp.StatusCode != http.StatusForbidden || !strings.Contains(text, "not public") {
-			t.Fatalf("%s: %v %q %v", what, resp, text, err)
+		got, err = do(http.MethodGet, target, "")
+		if err != nil || got.status != http.StatusForbidden || !strings.Contains(got.text, "not public") {
+			t.Fatalf("%s: %+v %v", what, got, err)
 		}
 	}
-	resp, _, err = do(http.MethodGet, target, "")
-	if err != nil || resp.StatusCode != http.StatusBadGateway {
-		t.Fatalf("unknown name: %v %v", resp, err)
+	got, err = do(http.MethodGet, target, "")
+	if err != nil || got.status != http.StatusBadGateway {
+		t.Fatalf("unknown name: %+v %v", got, err)
 	}
 	if hits.Load() != 1 || names.asked.Load() != 4 {
 		t.Fatalf("%d requests, %d questions", hits.Load(), names.asked.Load())
@@ -170,15 +177,15 @@ func TestTLSIsDoneByTheProxy(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	policy := local(t, server.URL)
-	resp, text, err := front(t, policy, nil)(http.MethodPost, server.URL+"/", "body")
-	if err != nil || resp.StatusCode != http.StatusBadGateway {
-		t.Fatalf("unknown authority: %v %q %v", resp, text, err)
+	got, err := front(t, policy, nil)(http.MethodPost, server.URL+"/", "body")
+	if err != nil || got.status != http.StatusBadGateway {
+		t.Fatalf("unknown authority: %+v %v", got, err)
 	}
 	policy.RootCAs = x509.NewCertPool()
 	policy.RootCAs.AddCert(server.Certificate())
-	resp, text, err = front(t, policy, nil)(http.MethodPost, server.URL+"/", "body")
-	if err != nil || resp.StatusCode != 200 || text != "POST body" {
-		t.Fatalf("known authority: %v %q %v", resp, text, err)
+	got, err = front(t, policy, nil)(http.MethodPost, server.URL+"/", "body")
+	if err != nil || got.status != 200 || got.text != "POST body" {
+		t.Fatalf("known authority: %+v %v", got, err)
 	}
 }
 
@@ -221,13 +228,13 @@ func TestBoundsAndForms(t *testing.T) {
 		"other port":            {http.MethodGet, "http://127.0.0.1:1/", "", 403},
 		"other scheme":          {http.MethodGet, "ftp://127.0.0.1/", "", 403},
 	} {
-		resp, text, err := do(c.method, c.target, c.body)
-		if err != nil || resp.StatusCode != c.status {
-			t.Errorf("%s: %v %q %v", what, resp, text, err)
+		got, err := do(c.method, c.target, c.body)
+		if err != nil || got.status != c.status {
+			t.Errorf("%s: %+v %v", what, got, err)
 		}
 	}
-	if _, text, err := do(http.MethodGet, server.URL+"/endless", ""); err == nil {
-		t.Errorf("an endless response ended well after %d bytes", len(text))
+	if got, err := do(http.MethodGet, server.URL+"/endless", ""); err == nil {
+		t.Errorf("an endless response ended well after %d bytes", len(got.text))
 	}
 }
 

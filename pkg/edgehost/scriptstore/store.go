@@ -92,7 +92,7 @@ type Store struct {
 func Open(dir string, logger *slog.Logger) (*Store, error) {
 	s := &Store{dir: dir, logger: logger}
 	for _, folder := range []string{dir, s.path("scripts"), s.path("tmp")} {
-		if err := os.MkdirAll(folder, 0o711); err != nil {
+		if err := os.MkdirAll(folder, 0o711); err != nil { //nolint:gosec // G301: isolated uids must get through to their own folders
 			return nil, fmt.Errorf("create data folder: %w", err)
 		}
 	}

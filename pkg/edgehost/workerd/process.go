@@ -42,6 +42,7 @@ func (r *Runner) launch(spec launchSpec) (*Process, error) {
 		return nil, errors.Join(fmt.Errorf("output pipe: %w", err), control.Close(), controlW.Close())
 	}
 	args := append([]string{"serve", configFile, "config", "--control-fd=3"}, spec.args...)
+	//nolint:gosec,noctx // G204: the operator names the binary; the process outlives every request and is stopped by signals
 	cmd := exec.Command(spec.binary, args...)
 	cmd.Dir = spec.dir
 	cmd.Env = []string{} // nothing of the host's environment reaches a Worker

@@ -96,7 +96,8 @@ func (r *Runner) try(ctx context.Context, bundle []byte, compatibilityDate strin
 	if err != nil {
 		return "", fmt.Errorf("validation folder: %w", err)
 	}
-	defer os.RemoveAll(dir)
+	// What cannot be removed goes with the run folder.
+	defer func() { _ = os.RemoveAll(dir) }()
 	config, err := renderConfig(compatibilityDate, "0", r.p.MaxHeapMiB, false)
 	if err != nil {
 		return "", err
@@ -163,6 +164,7 @@ func verdict(ctx context.Context, p *Process, end startEnd, limit time.Duration)
 			return "the bundle does not export the Durable Object class " + provider.StorageClass, nil
 		}
 		return "", nil
+	case endExited: // its output says why
 	}
 	if _, after, found := strings.Cut(found.firstError, checkMark); found {
 		text, _, _ := strings.Cut(after, "\n")

@@ -87,7 +87,7 @@ func TestServeAndStop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lock.Close()
+	defer func() { _ = lock.Close() }()
 	spec := Spec{Logger: slog.New(slog.DiscardHandler), Bundle: []byte(good), CompatibilityDate: "2026-11-01", UniqueKey: "ab12", StorageDir: storage, RunDir: run, Lock: lock}
 	server, err := r.Start(t.Context(), spec)
 	if err != nil {

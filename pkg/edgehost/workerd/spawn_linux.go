@@ -60,7 +60,7 @@ func proportional(pid int) (uint64, bool) {
 	if err != nil {
 		return 0, false
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // it is only read
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		fields := strings.Fields(lines.Text())
 		if len(fields) >= 2 && fields[0] == "Pss:" {
