@@ -30,7 +30,7 @@ GO_FILES := $(wildcard *.go cmd models pkg runtime test transports tools/*/*.go)
 
 GOLANGCI := $(CACHE)/bin/golangci-lint
 
-.PHONY: help build tools generate fmt lint test test-race rules demo dev bench ci clean
+.PHONY: help build tools generate fmt lint test test-plans test-stress test-race rules demo dev bench ci clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,12 @@ test: tools ## Run all tests on real servers, which are started for it (PKG=./mo
 test-race: tools ## Run the packages under the race detector, which takes a few times as long
 	@packages=$$(go list $(RACE_PKG) | grep -v -E '$(RACE_SKIP)'); \
 	go run ./test/services -- go test -race -p $(TEST_P) -timeout 20m $$packages
+
+test-plans: tools ## Check the claims' plans with a million ended rows in the table
+	EDGE_TEST_PLAN_ROWS=1000000 go run ./test/services -- go test -count=1 -v -run TestClaimPlan ./pkg/outbox
+
+test-stress: tools ## Let four deployers and two sweeps race for 10,000 deployments
+	EDGE_TEST_DEPLOYMENTS=10000 go run ./test/services -- go test -count=1 -v -timeout 30m ./test/stress
 
 rules: ## Show which rules of docs/spec no test cites; fail on an unknown one
 	go run ./test/rules

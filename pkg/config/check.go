@@ -8,18 +8,12 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
-
-// ShutdownGrace is the time that a platform must give a stopping process
-// (S1-257). The transport's own limits lie below it.
-const ShutdownGrace = 3600 * time.Second
 
 // The roles of an api.
 const (
@@ -27,32 +21,20 @@ const (
 	Gateway    = "gateway"
 )
 
-// The values of DEFAULT_BACKGROUND_WORKER_TYPE (S1-249).
-const (
-	Legacy = "legacy"
-	PubSub = "pubsub"
-	SQS    = "sqs"
-	Batch  = "batch"
-)
+// Legacy is the one transport of this release: jobs run in the API's process.
+const Legacy = "legacy"
 
-// The values of EDGE_WORKERS_EVIDENCE_ENCRYPTION.
-const (
-	EncryptSSES3     = "AES256"
-	EncryptSSEKMS    = "aws:kms"
-	EncryptR2Managed = "r2_managed"
-)
+// brokers are the transports that the specification names and this release
+// does not have.
+var brokers = []string{"pubsub", "sqs", "batch"}
 
-// check finds everything that is wrong, all faults at once. The provider and
-// the artifact store are not among it: see the package comment.
-func (s Settings) check(binary Binary) error {
-	faults := []error{
-		s.Database.check(), s.Redis.check(), s.Evidence.check(), s.Control.check(),
-		s.HTTP.check(binary), s.Transport.check(binary), s.Log.check(),
-	}
-	if binary == API {
-		faults = append(faults, s.Auth.check())
-	}
-	return errors.Join(faults...)
+// check finds everything that is wrong, all faults at once. The provider is not
+// among it: see the package comment.
+func (s Settings) check() error {
+	return errors.Join(
+		s.Database.check(), s.Redis.check(), s.Control.check(), s.Auth.check(),
+		s.HTTP.check(), s.Transport.check(), s.Log.check(),
+	)
 }
 
 // SQLitePrefix begins the database URL of a file.
@@ -93,39 +75,6 @@ func (r Redis) check() error {
 		return fmt.Errorf("%s must begin with redis://, rediss:// or unix://", variable)
 	}
 	return nil
-}
-
-// Enabled tells whether the evidence store is configured.
-func (e Evidence) Enabled() bool { return e.EndpointURL != "" }
-
-var accountDigits = regexp.MustCompile(`\A[0-9]{12}\z`)
-
-func (e Evidence) check() error {
-	given := e.EndpointURL + e.Bucket + e.Encryption + e.KMSKeyID + e.ExpectedBucketOwner + e.AccessKeyID + e.SecretAccessKey.Reveal()
-	if given == "" {
-		return nil
-	}
-	faults := []error{
-		origin("EDGE_WORKERS_EVIDENCE_ENDPOINT_URL", e.EndpointURL, "http", "https"),
-		needed("EDGE_WORKERS_EVIDENCE_BUCKET", e.Bucket),
-		needed("EDGE_WORKERS_EVIDENCE_ACCESS_KEY_ID", e.AccessKeyID),
-		needed("EDGE_WORKERS_EVIDENCE_SECRET_ACCESS_KEY", e.SecretAccessKey.Reveal()),
-		oneOf("EDGE_WORKERS_EVIDENCE_ENCRYPTION", e.Encryption, EncryptSSES3, EncryptSSEKMS, EncryptR2Managed),
-	}
-	switch {
-	case e.Encryption == EncryptSSEKMS && e.KMSKeyID == "":
-		faults = append(faults, errors.New("EDGE_WORKERS_EVIDENCE_ENCRYPTION is aws:kms, but EDGE_WORKERS_EVIDENCE_KMS_KEY_ID is not set"))
-	case e.Encryption != EncryptSSEKMS && e.KMSKeyID != "":
-		faults = append(faults, errors.New("EDGE_WORKERS_EVIDENCE_KMS_KEY_ID is set, but EDGE_WORKERS_EVIDENCE_ENCRYPTION is not aws:kms"))
-	}
-	switch {
-	case e.ExpectedBucketOwner == "":
-	case e.Encryption == EncryptR2Managed:
-		faults = append(faults, errors.New("EDGE_WORKERS_EVIDENCE_EXPECTED_BUCKET_OWNER is set, but EDGE_WORKERS_EVIDENCE_ENCRYPTION is r2_managed, where no bucket has an AWS owner"))
-	case !accountDigits.MatchString(e.ExpectedBucketOwner):
-		faults = append(faults, errors.New("EDGE_WORKERS_EVIDENCE_EXPECTED_BUCKET_OWNER is not a 12-digit account number"))
-	}
-	return errors.Join(faults...)
 }
 
 // NextKey gives the announced public key, or nil when there is none.
@@ -182,13 +131,12 @@ func isLoopback(host string) bool {
 // Serves tells whether an api has a role.
 func (h HTTP) Serves(role string) bool { return slices.Contains(h.Roles, role) }
 
-func (h HTTP) check(binary Binary) error {
-	faults := []error{address("EDGE_WORKERS_METRICS_ADDR", h.MetricsAddr)}
-	if binary != API {
-		return errors.Join(faults...)
+func (h HTTP) check() error {
+	faults := []error{
+		address("EDGE_WORKERS_METRICS_ADDR", h.MetricsAddr),
+		address("EDGE_WORKERS_LISTEN_ADDR", h.ListenAddr),
+		distinct("EDGE_WORKERS_LISTEN_ADDR", h.ListenAddr, "EDGE_WORKERS_METRICS_ADDR", h.MetricsAddr),
 	}
-	faults = append(faults, address("EDGE_WORKERS_LISTEN_ADDR", h.ListenAddr),
-		distinct("EDGE_WORKERS_LISTEN_ADDR", h.ListenAddr, "EDGE_WORKERS_METRICS_ADDR", h.MetricsAddr))
 	seen := map[string]bool{}
 	for _, role := range h.Roles {
 		faults = append(faults, oneOf("EDGE_WORKERS_ROLES", role, Management, Gateway))
@@ -219,39 +167,12 @@ func distinct(one, first, other, second string) error {
 	return fmt.Errorf("%s and %s are both %s", one, other, first)
 }
 
-func (t Transport) check(binary Binary) error {
-	faults := []error{
-		oneOf("DEFAULT_BACKGROUND_WORKER_TYPE", t.Type, Legacy, PubSub, SQS, Batch),
-		withinGrace("PUBSUB_MAX_LEASE_SECONDS", t.PubSubMaxLeaseSeconds),
-		withinGrace("PUBSUB_DRAIN_TIMEOUT_SECONDS", t.PubSubDrainTimeoutSeconds),
+func (t Transport) check() error {
+	const variable = "DEFAULT_BACKGROUND_WORKER_TYPE"
+	if slices.Contains(brokers, t.Type) {
+		return fmt.Errorf("%s is %s, which this release does not have: it runs jobs in the API's process (%s)", variable, t.Type, Legacy)
 	}
-	switch t.Type {
-	case Legacy:
-		if binary == Deployer {
-			faults = append(faults, errors.New("DEFAULT_BACKGROUND_WORKER_TYPE is legacy: the api does the deployments itself and a deployer has nothing to do"))
-		}
-	case PubSub:
-		faults = append(faults, needed("EDGE_WORKERS_PUBSUB_PROJECT", t.PubSubProject), needed("EDGE_WORKERS_PUBSUB_TOPIC", t.PubSubTopic))
-		if binary == Deployer {
-			faults = append(faults, needed("EDGE_WORKERS_PUBSUB_SUBSCRIPTION", t.PubSubSubscription))
-		}
-	case SQS:
-		faults = append(faults, needed("EDGE_WORKERS_SQS_QUEUE_URL", t.SQSQueueURL), needed("AWS_REGION", t.AWSRegion))
-	case Batch:
-		if binary != Deployer {
-			faults = append(faults, needed("EDGE_WORKERS_BATCH_JOB_QUEUE", t.BatchJobQueue),
-				needed("EDGE_WORKERS_BATCH_JOB_DEFINITION", t.BatchJobDefinition), needed("AWS_REGION", t.AWSRegion))
-		}
-	}
-	return errors.Join(faults...)
-}
-
-// withinGrace refuses a limit that the platform's grace would cut short.
-func withinGrace(variable string, seconds int) error {
-	if seconds < 1 || time.Duration(seconds)*time.Second >= ShutdownGrace {
-		return fmt.Errorf("%s must be at least 1 and less than the shutdown grace of %d", variable, int(ShutdownGrace/time.Second))
-	}
-	return nil
+	return oneOf(variable, t.Type, Legacy)
 }
 
 // SlogLevel gives the level for slog.

@@ -15,15 +15,12 @@ import (
 // prefix is that of this product's own variables: an unknown one is a mistake.
 const prefix = "EDGE_WORKERS_"
 
-// Binary says which process reads the settings; it decides what must be given.
+// Binary names the process that reads the settings, in its error messages.
 type Binary string
 
-// The processes that Load serves.
-const (
-	API        Binary = "api"
-	Deployer   Binary = "deployer"
-	Reconciler Binary = "reconciler"
-)
+// API is the control plane's process. It is the only one that Load serves so
+// far: it answers requests, does deployments and runs the recovery sweep.
+const API Binary = "api"
 
 // Environment turns the entries of os.Environ into a map.
 func Environment(entries []string) map[string]string { return env.ToMap(entries) }
@@ -36,7 +33,7 @@ func Load(environment map[string]string, binary Binary) (Settings, error) {
 	if err != nil {
 		return Settings{}, err
 	}
-	err = settings.check(binary)
+	err = settings.check()
 	if err != nil {
 		return Settings{}, fmt.Errorf("settings of the %s: %w", binary, err)
 	}
@@ -55,27 +52,9 @@ func parse(environment map[string]string, settings any) error {
 	}
 	err = env.ParseWithOptions(settings, env.Options{Environment: environment})
 	if err != nil {
-		return named(err)
+		return fmt.Errorf("read the settings: %w", err)
 	}
 	return nil
-}
-
-// named gives the library's errors the name of the variable instead of the
-// field's. Only numbers can fail to parse, and no number is a secret.
-func named(err error) error {
-	var aggregate env.AggregateError
-	if !errors.As(err, &aggregate) {
-		return err
-	}
-	var all []error
-	for _, one := range aggregate.Errors {
-		var failed env.ParseError
-		if errors.As(one, &failed) {
-			one = fmt.Errorf("%s: %w", variableOf(failed.Name), failed.Err)
-		}
-		all = append(all, one)
-	}
-	return errors.Join(all...)
 }
 
 // Variables gives the name of every variable that Load or LoadHost reads, sorted.
@@ -84,16 +63,6 @@ func Variables() []string {
 	eachField(func(field reflect.StructField) { names = append(names, field.Tag.Get("env")) })
 	slices.Sort(names)
 	return names
-}
-
-func variableOf(fieldName string) string {
-	name := fieldName
-	eachField(func(field reflect.StructField) {
-		if field.Name == fieldName {
-			name = field.Tag.Get("env")
-		}
-	})
-	return name
 }
 
 // eachField visits every setting once; some groups serve several processes.

@@ -26,27 +26,25 @@ func (p Provider) Resolve() (provider.Kind, error) {
 	}
 }
 
+// errNoCloud says that this release serves Workers on edge hosts only.
+var errNoCloud = errors.New("EDGE_WORKERS_PROVIDER is cloudflare, which this release does not have: set it to onprem")
+
 // Check tells what is wrong with the settings of the selected provider, all
-// faults at once, or nil. It includes what Resolve says. The settings of the
-// other provider are not looked at.
+// faults at once, or nil. It includes what Resolve says. Cloudflare is a valid
+// name without a provider behind it in this release, so it is a fault here.
 func (p Provider) Check() error {
 	kind, err := p.Resolve()
 	if err != nil {
 		return err
 	}
-	if kind == provider.OnPrem {
-		return errors.Join(
-			origin("EDGE_WORKERS_EDGE_HOST_URL", p.EdgeHostURL, "http", "https"),
-			hostToken("EDGE_WORKERS_EDGE_HOST_API_TOKEN", p.EdgeHostAPIToken),
-			origin("EDGE_WORKERS_EDGE_HOST_DISPATCH_URL", p.EdgeHostDispatchURL, "http", "https"),
-			needed("EDGE_WORKERS_EDGE_HOST_IDENTITY", p.EdgeHostIdentity),
-		)
+	if kind != provider.OnPrem {
+		return errNoCloud
 	}
 	return errors.Join(
-		needed("EDGE_WORKERS_CLOUDFLARE_ACCOUNT_ID", p.CloudflareAccountID),
-		needed("EDGE_WORKERS_CLOUDFLARE_API_TOKEN", p.CloudflareAPIToken.Reveal()),
-		needed("EDGE_WORKERS_CLOUDFLARE_DISPATCH_NAMESPACE", p.CloudflareDispatchNamespace),
-		origin("EDGE_WORKERS_CLOUDFLARE_GATEWAY_URL", p.CloudflareGatewayURL, "https"),
+		origin("EDGE_WORKERS_EDGE_HOST_URL", p.EdgeHostURL),
+		hostToken("EDGE_WORKERS_EDGE_HOST_API_TOKEN", p.EdgeHostAPIToken),
+		origin("EDGE_WORKERS_EDGE_HOST_DISPATCH_URL", p.EdgeHostDispatchURL),
+		needed("EDGE_WORKERS_EDGE_HOST_IDENTITY", p.EdgeHostIdentity),
 	)
 }
 
@@ -65,9 +63,9 @@ func needed(variable, value string) error {
 	return nil
 }
 
-// origin refuses what is not a bare scheme://host[:port]. The error does not
+// origin refuses what is not a bare http(s)://host[:port]. The error does not
 // repeat the value, which may hold a password.
-func origin(variable, value string, schemes ...string) error {
+func origin(variable, value string) error {
 	if value == "" {
 		return needed(variable, value)
 	}
@@ -75,13 +73,9 @@ func origin(variable, value string, schemes ...string) error {
 	if err != nil {
 		return fmt.Errorf("%s is not a URL", variable)
 	}
-	scheme := false
-	for _, allowed := range schemes {
-		scheme = scheme || parsed.Scheme == allowed
-	}
 	bare := url.URL{Scheme: parsed.Scheme, Host: parsed.Host}
-	if !scheme || parsed.Hostname() == "" || bare.String() != value {
-		return fmt.Errorf("%s must be an origin with nothing after it, such as %s://host", variable, schemes[len(schemes)-1])
+	if (parsed.Scheme != "http" && parsed.Scheme != "https") || parsed.Hostname() == "" || bare.String() != value {
+		return fmt.Errorf("%s must be an origin with nothing after it, such as https://host", variable)
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func TestSecretNeverPrints(t *testing.T) {
 		"nested":           &struct{ inner struct{ s *Secret } }{struct{ s *Secret }{&secret}},
 		"slice":            []Secret{secret},
 		"map":              map[string]Secret{"s": secret},
-		"settings":         Settings{Provider: Provider{CloudflareAPIToken: secret}},
+		"settings":         Settings{Provider: Provider{EdgeHostAPIToken: secret}},
 	}
 	for name, holder := range holders {
 		for _, verb := range "vTtbcdoOqxXUeEfFgGsp" {

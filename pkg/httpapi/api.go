@@ -41,7 +41,9 @@ type Params struct {
 	Desk      *admission.Desk
 	Mirror    *ticket.Mirror
 	Directory *tenancy.Directory
-	Gateway   *gateway.Gateway
+	// Gateway is nil while the provider's settings are wrong: calls are then
+	// answered with 503.
+	Gateway *gateway.Gateway
 	Log       *slog.Logger // of observe.NewLogger, which adds the request id
 }
 
@@ -116,7 +118,8 @@ func (a *API) routes() map[string]route {
 	}
 	companyAdmin := func(h echo.HandlerFunc) route { return route{Management, bodyLimit, role(auth.CompanyAdmin), h} }
 	platform := func(h echo.HandlerFunc) route { return route{Management, bodyLimit, role(auth.PlatformAdmin), h} }
-	invoke := route{Gateway, invokeLimit, signedIn, a.callRouted}
+	calls := append(signedIn[:1:1], a.needGateway)
+	invoke := route{Gateway, invokeLimit, calls, a.callRouted}
 	document := func(h echo.HandlerFunc) route { return route{"", 0, nil, h} }
 	return map[string]route{
 		"getWorker":         manager(0, a.getWorker),
@@ -126,7 +129,7 @@ func (a *API) routes() map[string]route {
 		"getVersionSource":  manager(0, a.getVersionSource),
 		"createDeployment":  manager(bodyLimit, a.createDeployment),
 		"getDeployment":     manager(0, a.getDeployment),
-		"invokeOperation":   {Gateway, invokeLimit, signedIn, a.callDirect},
+		"invokeOperation":   {Gateway, invokeLimit, calls, a.callDirect},
 		"publicGet":         invoke,
 		"publicPost":        invoke,
 		"publicPut":         invoke,

@@ -13,6 +13,16 @@ import (
 	"github.com/teamsync/edge-workers/pkg/version"
 )
 
+// needGateway answers 503 while the provider's settings are wrong (S2-022).
+func (a *API) needGateway(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if a.p.Gateway == nil {
+			return version.ErrProviderInvalid
+		}
+		return next(c)
+	}
+}
+
 // callDirect is POST /worker/invoke/{operation_id} for members of a
 // department.
 func (a *API) callDirect(c echo.Context) error {

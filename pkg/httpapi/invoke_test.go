@@ -148,7 +148,6 @@ func TestWorkerAnswers(t *testing.T) {
 		want    string
 	}{
 		"output":         {200, "", ` [1] `, 200, `[1]`},
-		"nothing":        {200, "", "", 200, ""},
 		"own refusal":    {409, "", `{"detail":{"code":"order_not_open","message":"Order 1 is cancelled"}}`, 409, `{"detail":{"code":"order_not_open","message":"Order 1 is cancelled"}}`},
 		"own 422":        {422, "", `{"detail":[{"type":"t","loc":["body"],"msg":"m"}]}`, 422, `{"detail":[{"type":"t","loc":["body"],"msg":"m"}]}`},
 		"own 500":        {500, "", `{"detail":"Internal Server Error"}`, 500, `{"detail":"Internal Server Error"}`},

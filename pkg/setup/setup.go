@@ -195,9 +195,12 @@ func (s *System) serve(ctx context.Context, p Params, signer *control.Signer, se
 		return err
 	}
 	p.Health.Add("identity", verifier.Ready)
-	gate, err := gateway.New(gateway.Params{DB: s.db, Signer: invocationSigner{signer}, DispatchURL: serving.dispatchURL, Log: p.Log})
-	if err != nil {
-		return err
+	var gate *gateway.Gateway // nil while the provider's settings are wrong
+	if serving.check() == nil {
+		gate, err = gateway.New(gateway.Params{DB: s.db, Signer: invocationSigner{signer}, DispatchURL: serving.dispatchURL, Log: p.Log})
+		if err != nil {
+			return err
+		}
 	}
 	roles := make([]httpapi.Role, 0, len(p.Settings.HTTP.Roles))
 	for _, r := range p.Settings.HTTP.Roles {

@@ -75,11 +75,11 @@ func run(ctx context.Context) error {
 // start runs `edgectl dev` and waits for its ready file.
 func (d *demo) start(ctx context.Context, readyFile, logFile string) (func() error, error) {
 	began := time.Now()
-	log, err := os.Create(logFile) //nolint:gosec // G304: our own folder
+	log, err := os.Create(logFile)
 	if err != nil {
 		return nil, err
 	}
-	system := exec.Command(edgectl, "dev", "--data", d.data, "--addr", "127.0.0.1:0", "--ready-file", readyFile) //nolint:gosec // G204: our own binary
+	system := exec.CommandContext(context.WithoutCancel(ctx), edgectl, "dev", "--data", d.data, "--addr", "127.0.0.1:0", "--ready-file", readyFile) //nolint:gosec // G204: our own binary
 	system.Stdout, system.Stderr = log, log
 	err = system.Start()
 	if err != nil {
@@ -92,13 +92,13 @@ func (d *demo) start(ctx context.Context, readyFile, logFile string) (func() err
 		return errors.Join(<-ended, log.Close())
 	}
 	for {
-		raw, err := os.ReadFile(readyFile) //nolint:gosec // G304: our own folder
+		raw, err := os.ReadFile(readyFile)
 		if err == nil && json.Unmarshal(raw, &d.ready) == nil {
 			break
 		}
 		select {
 		case err := <-ended:
-			text, _ := os.ReadFile(logFile) //nolint:gosec // G304: our own folder
+			text, _ := os.ReadFile(logFile)
 			return nil, fmt.Errorf("the system ended: %w\n%s", err, text)
 		case <-ctx.Done():
 			return nil, errors.Join(ctx.Err(), stop())
@@ -218,7 +218,7 @@ func (d *demo) send(ctx context.Context, method, url, body string) (int, []byte,
 	if body != "" {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := new(http.Client).Do(request)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -270,7 +270,7 @@ func secondRevision(dir string) error {
 		return fmt.Errorf("copy the example: %w", err)
 	}
 	name := filepath.Join(dir, "static", "products.json")
-	raw, err := os.ReadFile(name) //nolint:gosec // G304: our own copy
+	raw, err := os.ReadFile(name)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,117 @@
+// Command edgehost is the on-prem edge host: it takes releases through its
+// script API and runs each Worker in a workerd process of its own. Its settings
+// come from the environment; docs/configuration.md lists them (groups Host and
+// Log).
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/teamsync/edge-workers/pkg/config"
+	"github.com/teamsync/edge-workers/pkg/edgehost"
+	"github.com/teamsync/edge-workers/pkg/edgehost/egress"
+	"github.com/teamsync/edge-workers/pkg/edgehost/workerd"
+	"github.com/teamsync/edge-workers/pkg/observe"
+)
+
+const (
+	exitFailed = 1 // the host could not start, or failed
+	exitUsage  = 2 // the command line or the settings are wrong
+
+	// closeLimit is how long Workers may take to end once no listener takes
+	// requests any more; what still runs then is killed.
+	closeLimit = 30 * time.Second
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	os.Exit(start(ctx, os.Args[1:], config.Environment(os.Environ()), os.Stdout, os.Stderr))
+}
+
+// start reads the command line and the settings, and runs the host.
+func start(ctx context.Context, args []string, environment map[string]string, out, errs io.Writer) int {
+	flags := flag.NewFlagSet("edgehost", flag.ContinueOnError)
+	flags.SetOutput(errs)
+	check := flags.Bool("check-config", false, "check the settings and exit")
+	version := flags.Bool("version", false, "print the version and exit")
+	err := flags.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil || flags.NArg() > 0:
+		_, _ = fmt.Fprintln(errs, "edgehost: it takes no arguments but its flags; see edgehost -help")
+		return exitUsage
+	case *version:
+		_, _ = fmt.Fprintln(out, "edgehost", observe.Version(), "workerd", workerd.Version)
+		return 0
+	}
+	settings, err := config.LoadHost(environment)
+	if err != nil {
+		_, _ = fmt.Fprintln(errs, "edgehost:", err)
+		return exitUsage
+	}
+	if *check {
+		_, _ = fmt.Fprintln(out, "edgehost: the settings are valid")
+		return 0
+	}
+	err = run(ctx, settings, errs)
+	if err != nil {
+		_, _ = fmt.Fprintln(errs, "edgehost:", err)
+		return exitFailed
+	}
+	return 0
+}
+
+// run opens the host and serves until ctx ends, then stops every Worker.
+func run(ctx context.Context, settings config.HostSettings, errs io.Writer) error {
+	level, levelErr := settings.Log.SlogLevel()
+	ranges, rangesErr := settings.Host.Allowed()
+	binary, err := workerd.Find(settings.Host.Workerd)
+	err = errors.Join(levelErr, rangesErr, err)
+	if err != nil {
+		return err
+	}
+	log, registry := observe.NewLogger(errs, level), observe.NewRegistry("edgehost")
+	params := edgehost.Params{
+		DataDir: settings.Host.DataDir, Workerd: binary, Token: settings.Host.APIToken.Reveal(),
+		Egress: egress.Policy{Allow: ranges}, Logger: log, Registerer: registry,
+	}
+	if settings.Host.Isolated() {
+		params.Isolation = &edgehost.Isolation{}
+	}
+	host, err := edgehost.New(params)
+	if err != nil {
+		return err
+	}
+	health := observe.NewHealth(observe.DefaultCheckTimeout, log)
+	health.Add("data folder", func(context.Context) error { _, err := host.Capacity(); return err })
+	group, serving := errgroup.WithContext(ctx)
+	for _, l := range []struct {
+		name, address string
+		handler       http.Handler
+	}{
+		{"script API", settings.Host.APIAddr, host.ControlHandler()},
+		{"dispatch", settings.Host.DispatchAddr, host.DispatchHandler()},
+		{"metrics", settings.Host.MetricsAddr, observe.Admin(health, registry, log)},
+	} {
+		group.Go(func() error {
+			return observe.Serve(serving, observe.ServerParams{Name: l.name, Addr: l.address, Handler: l.handler, Log: log})
+		})
+	}
+	err = group.Wait()
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+	defer cancel()
+	return errors.Join(err, host.Close(closing))
+}

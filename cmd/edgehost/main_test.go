@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/teamsync/edge-workers/pkg/builder"
+	"github.com/teamsync/edge-workers/pkg/control"
+	"github.com/teamsync/edge-workers/pkg/project"
+	"github.com/teamsync/edge-workers/pkg/provider"
+	"github.com/teamsync/edge-workers/pkg/provider/onprem"
+)
+
+const hostToken = "test-token-0123456789"
+
+// asHost is set in the environment of the process that TestMain turns into the
+// edge host: the tests run the real program without building it again.
+const asHost = "EDGEHOST_TEST_RUN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asHost) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// settings is the least environment of a host, changed by the pairs.
+func settings(data string, pairs ...string) map[string]string {
+	environment := map[string]string{
+		"EDGE_WORKERS_HOST_DATA_DIR":      data,
+		"EDGE_WORKERS_HOST_API_TOKEN":     hostToken,
+		"EDGE_WORKERS_HOST_API_ADDR":      "127.0.0.1:0",
+		"EDGE_WORKERS_HOST_DISPATCH_ADDR": "127.0.0.1:0",
+		"EDGE_WORKERS_HOST_METRICS_ADDR":  "127.0.0.1:0",
+		"EDGE_WORKERS_HOST_ISOLATION":     "off",
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		environment[pairs[i]] = pairs[i+1]
+	}
+	return environment
+}
+
+const scriptName = "dw-0123456789abcdef0123456789abcdef0123456789abcdef"
+
+// release builds the example with the signer's key.
+func release(t *testing.T, signer *control.Signer) (provider.Release, string) {
+	t.Helper()
+	archive, err := project.Pack("../../examples/orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := project.Read(bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	build, err := builder.New(builder.Params{PublicKeys: []ed25519.PublicKey{signer.PublicKeys()[0].Key}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := build.Build(t.Context(), builder.Input{Project: source, ScriptName: scriptName})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return provider.Release{
+		ScriptName: scriptName, CompatibilityDate: out.CompatibilityDate, BundleDigest: out.Digests.Bundle, Bundle: out.Bundle,
+	}, out.ReleaseGeneration
+}
+
+func newSigner(t *testing.T) *control.Signer {
+	t.Helper()
+	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := control.NewSigner(private, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+// The whole way: the control plane's own client uploads a release and reads it
+// back, and the release answers a signed command; SIGTERM then ends host and
+// Worker, and a host on the same folder serves the release at once.
+func TestHostServesAndStops(t *testing.T) {
+	t.Parallel()
+	data, signer := t.TempDir(), newSigner(t)
+	built, generation := release(t, signer)
+	probe := func(h *process) error {
+		client, err := control.NewClient(h.url("dispatch"), signer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.AccessPolicy(t.Context(), scriptName, generation, "system:test")
+		return err
+	}
+
+	first := startHost(t, settings(data))
+	target, err := onprem.New(onprem.Params{Origin: first.url("script API"), Token: hostToken})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = probe(first)
+	if err == nil {
+		t.Error("a Worker answers before it was uploaded")
+	}
+	err = target.Upload(t.Context(), built)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = target.ReadBack(t.Context(), built)
+	if err != nil {
+		t.Error(err)
+	}
+	err = probe(first)
+	if err != nil {
+		t.Error(err)
+	}
+	status, body := get(t, first.url("metrics")+"/readyz")
+	if status != http.StatusOK {
+		t.Errorf("readyz: %d %s", status, body)
+	}
+	_, body = get(t, first.url("metrics")+"/metrics")
+	for _, line := range []string{"edge_host_worker_processes 1", `edge_workers_build_info{binary="edgehost"`, `edge_host_validation_seconds_count{result="accepted"} 1`} {
+		if !strings.Contains(body, line) {
+			t.Errorf("the metrics have no %q", line)
+		}
+	}
+	if code := first.stop(); code != 0 {
+		t.Errorf("exit code %d after SIGTERM\n%s", code, first.log())
+	}
+	if text := first.log(); !strings.Contains(text, `"worker process ended"`) || strings.Contains(text, hostToken) {
+		t.Errorf("the Worker did not end with the host, or the log has the token:\n%s", text)
+	}
+
+	second := startHost(t, settings(data))
+	err = probe(second)
+	if err != nil {
+		t.Errorf("after the restart: %v", err)
+	}
+	if code := second.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// Two hosts on one folder would run two processes on one Worker's storage.
+func TestSecondHostOnOneFolder(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	first := startHost(t, settings(data))
+	code, out := runHost(t, settings(data))
+	if code != exitFailed || !strings.Contains(out, "locked by another process") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	status, body := get(t, first.url("metrics")+"/readyz")
+	if status != http.StatusOK {
+		t.Errorf("the first host: %d %s", status, body)
+	}
+	if code := first.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestStartIsRefused(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		name  string
+		pairs []string
+		args  []string
+		code  int
+		says  string
+	}{
+		{"no folder", []string{"EDGE_WORKERS_HOST_DATA_DIR", ""}, nil, exitUsage, "EDGE_WORKERS_HOST_DATA_DIR is not set"},
+		{"short token", []string{"EDGE_WORKERS_HOST_API_TOKEN", "short"}, nil, exitUsage, "EDGE_WORKERS_HOST_API_TOKEN needs"},
+		{"misspelt", []string{"EDGE_WORKERS_HOST_DATADIR", "/x"}, nil, exitUsage, "EDGE_WORKERS_HOST_DATADIR is not a setting"},
+		{"checked settings", []string{"EDGE_WORKERS_HOST_ISOLATION", "half"}, []string{"--check-config"}, exitUsage, "EDGE_WORKERS_HOST_ISOLATION must be one of"},
+		{"argument", nil, []string{"serve"}, exitUsage, "takes no arguments"},
+		{"flag", nil, []string{"--port=1"}, exitUsage, "port"},
+		// Either the host lacks the rights, or other uids cannot get into a test's folder.
+		{"isolation", []string{"EDGE_WORKERS_HOST_ISOLATION", "on"}, nil, exitFailed, "isolation"},
+		{"no workerd", []string{"EDGE_WORKERS_HOST_WORKERD", "/nowhere/workerd"}, nil, exitFailed, `"/nowhere/workerd" is not an executable file`},
+		{"address of another machine", []string{"EDGE_WORKERS_HOST_DISPATCH_ADDR", "192.0.2.1:8788"}, nil, exitFailed, "server dispatch: listen on 192.0.2.1:8788"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			code, out := runHost(t, settings(t.TempDir(), c.pairs...), c.args...)
+			if code != c.code || !strings.Contains(out, c.says) {
+				t.Errorf("exit code %d, want %d with %q:\n%s", code, c.code, c.says, out)
+			}
+		})
+	}
+}
+
+// The flags that answer without a host: nothing is opened and no folder made.
+func TestFlagsThatOnlyAnswer(t *testing.T) {
+	t.Parallel()
+	for flag, says := range map[string]string{"--check-config": "the settings are valid", "--version": "edgehost ", "--help": "-check-config"} {
+		data := t.TempDir() + "/data"
+		var out bytes.Buffer
+		code := start(context.Background(), []string{flag}, settings(data), &out, &out)
+		_, err := os.Stat(data)
+		if code != 0 || !strings.Contains(out.String(), says) || !os.IsNotExist(err) {
+			t.Errorf("%s: exit code %d, folder %v: %s", flag, code, err, out.String())
+		}
+	}
+}
+
+// An address that the log names is one JSON object's.
+func TestAddressOf(t *testing.T) {
+	t.Parallel()
+	line, err := json.Marshal(map[string]string{"msg": "server listens", "server": "dispatch", "address": "127.0.0.1:7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name, address := listens(line); name != "dispatch" || address != "127.0.0.1:7" {
+		t.Errorf("%q %q", name, address)
+	}
+	if name, _ := listens([]byte(`{"msg":"other","server":"x"}`)); name != "" {
+		t.Errorf("%q", name)
+	}
+}
