@@ -30,7 +30,7 @@ GO_FILES := $(wildcard *.go cmd models pkg runtime test transports tools/*/*.go)
 
 GOLANGCI := $(CACHE)/bin/golangci-lint
 
-.PHONY: help build tools generate fmt lint test test-plans test-stress test-race rules demo dev bench ci clean
+.PHONY: help build tools generate fmt lint test test-plans test-stress test-race test-faults rules demo dev bench ci clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,12 @@ test-plans: tools ## Check the claims' plans with a million ended rows in the ta
 
 test-stress: tools ## Let four deployers and two sweeps race for 10,000 deployments
 	EDGE_TEST_DEPLOYMENTS=10000 go run ./test/services -- go test -count=1 -v -timeout 30m ./test/stress
+
+# Built first, so that the figures it prints are shown as they are.
+test-faults: build ## Break a control plane at every named step and check that nothing is lost or reported wrongly
+	@mkdir -p $(CACHE)
+	go test -c -tags faults -o $(CACHE)/faults.test ./test/faults
+	go run ./test/services -- bash -c 'cd test/faults && exec $(CURDIR)/$(CACHE)/faults.test -test.parallel $(TEST_PARALLEL) -test.timeout 20m'
 
 rules: ## Show which rules of docs/spec no test cites; fail on an unknown one
 	go run ./test/rules

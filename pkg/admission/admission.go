@@ -183,11 +183,15 @@ func (d *Desk) unlock(ctx context.Context, lock *claim.Claim) {
 func (d *Desk) admit(ctx context.Context, in Request) (ticket.Ticket, error) {
 	var row models.Outbox
 	var fresh bool
+	// gofail: var admitCommitBefore string
+	// if err := failpoint.Act(admitCommitBefore); err != nil { return ticket.Ticket{}, err }
 	err := d.p.DB.Tx(ctx, func(tx *database.Tx) error {
 		var err error
 		row, fresh, err = d.enqueue(tx, in)
 		return err
 	})
+	// gofail: var admitCommitAfter string
+	// if err == nil { err = failpoint.Act(admitCommitAfter) }
 	var unknown *database.CommitUnknownError
 	if errors.As(err, &unknown) {
 		err = d.confirm(ctx, in, row, unknown)
@@ -241,11 +245,20 @@ func Publish(ctx context.Context, mirror *ticket.Mirror, publisher transports.Pu
 	if err != nil {
 		return err
 	}
+	// gofail: var submittingMirrorBefore string
+	// if err := failpoint.Act(submittingMirrorBefore); err != nil { return err }
 	err = putSubmitting(ctx, mirror, row)
+	// gofail: var submittingMirrorAfter string
+	// if err == nil { err = failpoint.Act(submittingMirrorAfter) }
 	if err != nil {
 		return err
 	}
-	return publisher.Publish(ctx, transports.Deploy(row.ID, row.CompanyID, row.DepartmentID, payload.MessageID))
+	// gofail: var publishBefore string
+	// if err := failpoint.Act(publishBefore); err != nil { return err }
+	err = publisher.Publish(ctx, transports.Deploy(row.ID, row.CompanyID, row.DepartmentID, payload.MessageID))
+	// gofail: var publishAfter string
+	// if err == nil { err = failpoint.Act(publishAfter) }
+	return err
 }
 
 // putSubmitting bounds the write: a stalled Redis must not hold a sweep.

@@ -38,11 +38,15 @@ func (d *Desk) Repair(ctx context.Context, in RepairRequest) (ticket.Ticket, err
 		return ticket.Ticket{}, version.ErrProviderInvalid.Because(err)
 	}
 	var row models.Outbox
+	// gofail: var repairCommitBefore string
+	// if err := failpoint.Act(repairCommitBefore); err != nil { return ticket.Ticket{}, err }
 	err = d.p.DB.Tx(ctx, func(tx *database.Tx) error {
 		var err error
 		row, err = d.reopen(tx, in)
 		return err
 	})
+	// gofail: var repairCommitAfter string
+	// if err == nil { err = failpoint.Act(repairCommitAfter) }
 	var unknown *database.CommitUnknownError
 	if errors.As(err, &unknown) {
 		err = d.reopened(ctx, in, unknown)

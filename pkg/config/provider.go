@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 
 	"github.com/teamsync/edge-workers/pkg/provider"
+	"github.com/teamsync/edge-workers/pkg/provider/cloudflare"
 )
 
 // ErrProviderInvalid says that EDGE_WORKERS_PROVIDER names no provider. Its
@@ -26,19 +28,16 @@ func (p Provider) Resolve() (provider.Kind, error) {
 	}
 }
 
-// errNoCloud says that this release serves Workers on edge hosts only.
-var errNoCloud = errors.New("EDGE_WORKERS_PROVIDER is cloudflare, which this release does not have: set it to onprem")
-
 // Check tells what is wrong with the settings of the selected provider, all
-// faults at once, or nil. It includes what Resolve says. Cloudflare is a valid
-// name without a provider behind it in this release, so it is a fault here.
+// faults at once, or nil. It includes what Resolve says. The other provider's
+// settings are not looked at.
 func (p Provider) Check() error {
 	kind, err := p.Resolve()
 	if err != nil {
 		return err
 	}
-	if kind != provider.OnPrem {
-		return errNoCloud
+	if kind == provider.Cloudflare {
+		return p.checkCloudflare()
 	}
 	return errors.Join(
 		origin("EDGE_WORKERS_EDGE_HOST_URL", p.EdgeHostURL),
@@ -46,6 +45,53 @@ func (p Provider) Check() error {
 		origin("EDGE_WORKERS_EDGE_HOST_DISPATCH_URL", p.EdgeHostDispatchURL),
 		needed("EDGE_WORKERS_EDGE_HOST_IDENTITY", p.EdgeHostIdentity),
 	)
+}
+
+func (p Provider) checkCloudflare() error {
+	faults := []error{
+		named("EDGE_WORKERS_CLOUDFLARE_ACCOUNT_ID", cloudflare.CheckAccountID(p.CloudflareAccountID)),
+		named("EDGE_WORKERS_CLOUDFLARE_API_TOKEN", cloudflare.CheckToken(p.CloudflareAPIToken.Reveal())),
+		named("EDGE_WORKERS_CLOUDFLARE_DISPATCH_NAMESPACE", cloudflare.CheckNamespace(p.CloudflareDispatchNamespace)),
+		p.checkShared(),
+		secureOrigin("EDGE_WORKERS_CLOUDFLARE_GATEWAY_URL", p.CloudflareGatewayURL),
+	}
+	return errors.Join(faults...)
+}
+
+func (p Provider) checkShared() error {
+	const variable = "EDGE_WORKERS_CLOUDFLARE_SHARED_NAMESPACES"
+	for i, shared := range p.CloudflareSharedNamespaces {
+		err := cloudflare.CheckNamespace(shared)
+		if err != nil {
+			return named(variable, err)
+		}
+		if shared == p.CloudflareDispatchNamespace || slices.Contains(p.CloudflareSharedNamespaces[:i], shared) {
+			return fmt.Errorf("%s has %s twice, or the environment's own namespace", variable, shared)
+		}
+	}
+	return nil
+}
+
+// named puts the variable before what is wrong with its value.
+func named(variable string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", variable, err)
+}
+
+// secureOrigin is an origin over https, but for an address of this very
+// machine: assertions and inputs of tenants go there.
+func secureOrigin(variable, value string) error {
+	err := origin(variable, value)
+	if err != nil {
+		return err
+	}
+	parsed, err := url.Parse(value)
+	if err != nil || (parsed.Scheme != "https" && !isLoopback(parsed.Hostname())) {
+		return fmt.Errorf("%s must begin with https://", variable)
+	}
+	return nil
 }
 
 func hostToken(variable string, token Secret) error {

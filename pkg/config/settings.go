@@ -48,12 +48,32 @@ type Redis struct {
 // API answers 503 and the recovery sweeps are skipped until it is corrected
 // (S2-022, S2-245).
 type Provider struct {
-	// What serves Workers: cloudflare or onprem. The default is cloudflare
-	// (S2-001), but this release has no provider for it: with cloudflare
-	// submissions and deployments are refused, so onprem must be given. Workers
-	// that were deployed under the other value stay where they are and are left
-	// alone.
+	// What serves Workers: cloudflare (Workers for Platforms, the default,
+	// S2-001) or onprem (our own edge host). Workers that were deployed under
+	// the other value stay where they are and are left alone.
 	Name string `env:"EDGE_WORKERS_PROVIDER" envDefault:"cloudflare"`
+
+	// The Cloudflare account that serves Workers: its id, 32 lower-case hex
+	// digits. Needed with cloudflare.
+	CloudflareAccountID string `env:"EDGE_WORKERS_CLOUDFLARE_ACCOUNT_ID"`
+	// An API token of that account with the permission Workers Scripts: Edit and
+	// no other. Needed with cloudflare. Cloudflare counts calls for each token
+	// and blocks one that makes too many for minutes: give each environment its
+	// own.
+	CloudflareAPIToken Secret `env:"EDGE_WORKERS_CLOUDFLARE_API_TOKEN"`
+	// This environment's own dispatch namespace. A Worker's first deployment
+	// goes there, and the environment claims work of this namespace (and of the
+	// shared ones) only. Needed with cloudflare; two environments never share
+	// it. It must not be in trusted mode.
+	CloudflareDispatchNamespace string `env:"EDGE_WORKERS_CLOUDFLARE_DISPATCH_NAMESPACE"`
+	// Dispatch namespaces that all environments of the account serve, with a
+	// comma between them. None by default. Every environment that has one here
+	// may deploy every Worker that is recorded there.
+	CloudflareSharedNamespaces []string `env:"EDGE_WORKERS_CLOUDFLARE_SHARED_NAMESPACES"`
+	// The origin of the dispatcher Worker, at which Workers are commanded and
+	// invoked; https, but for an address of this very machine. Needed with
+	// cloudflare. It must reach all of the namespaces above.
+	CloudflareGatewayURL string `env:"EDGE_WORKERS_CLOUDFLARE_GATEWAY_URL"`
 
 	// The origin of the edge host's script API. Needed with onprem. http is
 	// accepted, because the host is reached inside the kit's own network.

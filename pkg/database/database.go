@@ -128,6 +128,10 @@ func (d *DB) CreateMissing(ctx context.Context) error {
 // about a write must be read again under a lock.
 func (d *DB) Read(ctx context.Context) *gorm.DB { return d.gorm.WithContext(ctx) }
 
+// NowSQL is the database's clock as an SQL expression, for a statement that
+// compares a stored time with it by itself.
+func (d *DB) NowSQL() string { return d.dialect.now() }
+
 // statementLogger hands every statement to trace and prints nothing: SQL with
 // its values never reaches a log.
 func statementLogger(trace func(string)) logger.Interface {

@@ -134,6 +134,15 @@ func (d dialect) nowQuery() string {
 	return "SELECT CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) * 1000"
 }
 
+// now is the database's clock as an expression that compares with a stored
+// time.
+func (d dialect) now() string {
+	if d == mysqlDialect {
+		return "UTC_TIMESTAMP(6)"
+	}
+	return sqliteNow
+}
+
 // MySQL error numbers.
 const (
 	errDuplicate       = 1062

@@ -53,7 +53,11 @@ func (r *run) verifyIntegrity(ctx context.Context) ([]byte, error) {
 // readObject reads one stored object within its kind's bound and compares it
 // with the row. An unreachable store is told apart from wrong content.
 func (r *run) readObject(ctx context.Context, kind artifact.Kind, key string, size int64, digest string) ([]byte, error) {
+	// gofail: var artifactReadBefore string
+	// if err := failpoint.Act(artifactReadBefore); err != nil { return nil, err }
 	content, err := r.p.Store.Get(ctx, artifact.Tenant(r.request.Tenant), kind, key, 0)
+	// gofail: var artifactReadAfter string
+	// if err == nil { err = failpoint.Act(artifactReadAfter) }
 	if err != nil && (errors.Is(err, artifact.ErrUnavailable) || ctx.Err() != nil) {
 		return nil, fmt.Errorf("read the stored %s: %w", kind, err)
 	}

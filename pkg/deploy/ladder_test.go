@@ -297,7 +297,7 @@ func TestLostCommitAcknowledgements(t *testing.T) {
 	t.Parallel()
 	databasetest.Each(t, func(t *testing.T, db *database.DB) {
 		lost := errors.New("invalid connection")
-		for n := 1; n <= 6; n++ {
+		for n := 1; n <= 4; n++ { // lease, snapshot, fence, settlement
 			p := plane.New(t, db)
 			v, ticketID, m := admitted(t, p, "one")
 			commits := 0
@@ -314,9 +314,37 @@ func TestLostCommitAcknowledgements(t *testing.T) {
 				t.Errorf("commit %d lost: %d uploads (%v)", n, p.Provider.Puts(), err)
 			}
 			checkLive(t, p, v.ID, ticketID)
-			if commits < 6 {
+			if commits < 4 {
 				t.Fatalf("only %d commits were seen", commits)
 			}
+		}
+	})
+}
+
+// S1-261, S2-209: a run that is asked to stop after its upload settles nothing
+// that it has not seen: the next run reads and completes it.
+func TestStoppedAfterTheUpload(t *testing.T) {
+	each(t, func(t *testing.T, p *plane.Plane) {
+		v, ticketID, m := admitted(t, p, "one")
+		ctx, cancel := context.WithCancel(context.Background())
+		p.Provider.OnReadBack = func(provider.Release) error {
+			cancel()
+			return &provider.UnreadableError{Cause: context.Canceled}
+		}
+		err := p.Task(nil).Handle(ctx, m)
+		if !errors.Is(err, deploy.ErrRetry) {
+			t.Errorf("%v", err)
+		}
+		want := settled{models.OutboxLeased, "", models.VersionDeploying, models.WorkerPaused, 1}
+		if got := observe(p, ticketID, v.ID); got != want {
+			t.Errorf("got %+v", got)
+		}
+		p.Provider.OnReadBack = nil
+		p.Exec("UPDATE edge_worker_outbox SET lease_expires_at = created_at WHERE ticket_id = ?", ticketID)
+		handle(t, p.Task(nil), m)
+		checkLive(t, p, v.ID, ticketID)
+		if p.Provider.Puts() != 1 {
+			t.Errorf("%d uploads", p.Provider.Puts())
 		}
 	})
 }

@@ -50,7 +50,11 @@ func (r *run) settle(ctx context.Context, out outcome) error {
 // and the same settlement is written again.
 func (r *run) write(ctx context.Context, out outcome) error {
 	for attempt := 1; ; attempt++ {
+		// gofail: var settleBefore string
+		// if err := failpoint.Act(settleBefore); err != nil { return err }
 		err := r.p.DB.Tx(ctx, func(tx *database.Tx) error { return r.apply(tx, out) })
+		// gofail: var settleAfter string
+		// if err == nil { err = failpoint.Act(settleAfter) }
 		var unknown *database.CommitUnknownError
 		if !errors.As(err, &unknown) || attempt == maxWrites {
 			return err

@@ -158,7 +158,11 @@ func (r *run) claim(ctx context.Context) (*claim.Claim, bool, error) {
 	if err != nil || terminal {
 		return nil, terminal, err
 	}
+	// gofail: var deliveryClaimBefore string
+	// if err := failpoint.Act(deliveryClaimBefore); err != nil { return nil, false, err }
 	held, err := claim.Delivery(ctx, r.p.Redis, r.request.OutboxID)
+	// gofail: var deliveryClaimAfter string
+	// if err == nil { err = failpoint.Act(deliveryClaimAfter) }
 	if errors.Is(err, claim.ErrDone) {
 		err = claim.ForgetDone(ctx, r.p.Redis, r.request.OutboxID)
 		if err == nil {
@@ -191,13 +195,23 @@ func (r *run) finishClaim(ctx context.Context, held *claim.Claim) {
 	var rows []models.Outbox
 	err := r.p.DB.Read(ctx).Select("status").Where("id = ?", r.request.OutboxID).Find(&rows).Error
 	if err == nil && len(rows) == 1 && rows[0].Status.Released() {
-		err = held.Done(ctx)
+		err = r.done(ctx, held)
 	} else {
 		err = errors.Join(err, held.Release(ctx))
 	}
 	if err != nil && !errors.Is(err, claim.ErrLost) {
 		r.log.WarnContext(ctx, "delivery claim left to its time-out", "error", err)
 	}
+}
+
+// done leaves the mark that spares a doubled delivery its work.
+func (r *run) done(ctx context.Context, held *claim.Claim) error {
+	// gofail: var claimDoneBefore string
+	// if err := failpoint.Act(claimDoneBefore); err != nil { return err }
+	err := held.Done(ctx)
+	// gofail: var claimDoneAfter string
+	// if err == nil { err = failpoint.Act(claimDoneAfter) }
+	return err
 }
 
 // stage ends the running stage's measurement and begins the next one.

@@ -21,6 +21,10 @@ import (
 func (r *run) work(ctx context.Context) error {
 	r.stage("provider_resolution")
 	target, resolveErr := r.p.Provider()
+	err := awaitOpen(ctx, target)
+	if err != nil {
+		return err
+	}
 	r.stage("lease")
 	disposition, err := r.acquire(ctx)
 	if err != nil {
@@ -40,6 +44,28 @@ func (r *run) work(ctx context.Context) error {
 		out = outcome{kind: stopped, cause: outbox.ErrLeaseLost}
 	}
 	return r.settle(ctx, out)
+}
+
+// paced is a provider that tells for how long it goes on refusing everything
+// for its rate limit.
+type paced interface{ RetryIn() time.Duration }
+
+// awaitOpen waits until the provider takes requests again. It stands before the
+// lease: a lease under a block would only spend one of the two attempts (D14).
+func awaitOpen(ctx context.Context, target provider.Provider) error {
+	p, ok := target.(paced)
+	for ok {
+		left := p.RetryIn()
+		if left <= 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(left):
+		}
+	}
+	return nil
 }
 
 // acquire is the lease loop: a row that a sweep has just stamped is waited
@@ -114,12 +140,22 @@ func (r *run) stages(ctx context.Context, target provider.Provider, resolveErr e
 		return r.ladder(err)
 	}
 	r.stage("upload")
-	uploadErr := target.Upload(ctx, r.release)
+	uploadErr := r.upload(ctx, target)
 	if uploadErr != nil && !isUncertain(uploadErr) {
 		return r.ladder(uploadErr)
 	}
 	r.release.Bundle = nil
 	return r.confirm(ctx, target, uploadErr)
+}
+
+// upload is the one call that changes the provider.
+func (r *run) upload(ctx context.Context, target provider.Provider) error {
+	// gofail: var uploadBefore string
+	// if err := failpoint.Act(uploadBefore); err != nil { return err }
+	err := target.Upload(ctx, r.release)
+	// gofail: var uploadAfter string
+	// if err == nil { err = failpoint.Act(uploadAfter) }
+	return err
 }
 
 // prepare is the last that may refuse the deployment while the provider is
@@ -133,7 +169,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.release = releaseOf(r.worker, r.version)
+	r.release = releaseOf(r.lease.Row, r.worker, r.version)
 	r.release.Bundle = bundle
 	return nil
 }
@@ -149,7 +185,7 @@ func (r *run) exhaustedCode() string {
 // reconcile is the GET-only mode: an earlier run passed the fence, so this one
 // only reads (S2-214).
 func (r *run) reconcile(ctx context.Context, target provider.Provider) outcome {
-	r.release = releaseOf(r.worker, r.version)
+	r.release = releaseOf(r.lease.Row, r.worker, r.version)
 	r.mirror(ctx, ticket.Deploying)
 	return r.confirm(ctx, target, &provider.UncertainError{Code: codeUploadUncertain})
 }
@@ -159,15 +195,16 @@ func (r *run) reconcile(ctx context.Context, target provider.Provider) outcome {
 // upload and uncertain otherwise.
 func (r *run) confirm(ctx context.Context, target provider.Provider, uploadErr error) outcome {
 	r.stage("read_back")
-	err := target.ReadBack(ctx, r.release)
+	err := r.readBack(ctx, target)
+	if err != nil && ctx.Err() != nil { // asked to stop: the next run reads again
+		return outcome{kind: abandoned, cause: context.Cause(ctx)}
+	}
 	if err != nil {
 		return afterReadBack(err, uploadErr)
 	}
 	r.stage("readiness")
 	gate := readiness{
-		probe: func(ctx context.Context) error {
-			return r.p.Prober.Probe(ctx, r.worker.ScriptName, r.version.ReleaseGeneration)
-		},
+		probe:  r.probe,
 		verify: func(ctx context.Context) error { return r.p.Outbox.Verify(ctx, r.lease) },
 	}
 	err = gate.wait(ctx)
@@ -182,12 +219,34 @@ func (r *run) confirm(ctx context.Context, target provider.Provider, uploadErr e
 	return r.ladder(err)
 }
 
+func (r *run) readBack(ctx context.Context, target provider.Provider) error {
+	// gofail: var readBackBefore string
+	// if err := failpoint.Act(readBackBefore); err != nil { return err }
+	err := target.ReadBack(ctx, r.release)
+	// gofail: var readBackAfter string
+	// if err == nil { err = failpoint.Act(readBackAfter) }
+	return err
+}
+
+func (r *run) probe(ctx context.Context) error {
+	// gofail: var probeBefore string
+	// if err := failpoint.Act(probeBefore); err != nil { return err }
+	err := r.p.Prober.Probe(ctx, r.worker.ScriptName, r.version.ReleaseGeneration)
+	// gofail: var probeAfter string
+	// if err == nil { err = failpoint.Act(probeAfter) }
+	return err
+}
+
 // snapshot reads the rows under locks in the order outbox → worker → version
 // and pauses the Worker again when the version is found deploying (S1-080 to
 // S1-082).
 func (r *run) snapshot(ctx context.Context) error {
 	r.stage("snapshot")
+	// gofail: var snapshotBefore string
+	// if err := failpoint.Act(snapshotBefore); err != nil { return err }
 	err := r.readRows(ctx)
+	// gofail: var snapshotAfter string
+	// if err == nil { err = failpoint.Act(snapshotAfter) }
 	var unknown *database.CommitUnknownError
 	if errors.As(err, &unknown) {
 		err = r.readRows(ctx) // it may be written twice: it says the same
@@ -253,6 +312,8 @@ func (r *run) departmentAlive(ctx context.Context) error {
 // the lease, the bundle's identity and deploy_pending again (S2-147 to
 // S2-151). A lost acknowledgement is resolved by reading again (S1-097).
 func (r *run) fence(ctx context.Context) error {
+	// gofail: var fenceBefore string
+	// if err := failpoint.Act(fenceBefore); err != nil { return err }
 	err := r.p.DB.Tx(ctx, func(tx *database.Tx) error {
 		err := outbox.VerifyIn(tx, r.lease)
 		if err != nil {
@@ -271,6 +332,8 @@ func (r *run) fence(ctx context.Context) error {
 		}
 		return version.SetWorker(tx, worker.ID, map[string]any{"status": models.WorkerPaused})
 	})
+	// gofail: var fenceAfter string
+	// if err == nil { err = failpoint.Act(fenceAfter) }
 	var unknown *database.CommitUnknownError
 	if errors.As(err, &unknown) {
 		err = r.fenceStands(ctx, unknown)
@@ -305,14 +368,27 @@ func sameBundle(a, b models.Version) bool {
 		a.ReleaseGeneration == b.ReleaseGeneration && a.CompatibilityDate == b.CompatibilityDate && a.MainModule == b.MainModule
 }
 
-func releaseOf(worker models.Worker, v models.Version) provider.Release {
-	return provider.Release{ScriptName: worker.ScriptName, CompatibilityDate: v.CompatibilityDate, BundleDigest: v.BundleDigest}
+// releaseOf is what the row's namespace is to hold.
+func releaseOf(row models.Outbox, worker models.Worker, v models.Version) provider.Release {
+	return provider.Release{
+		Namespace: row.DispatchNamespace, ScriptName: worker.ScriptName,
+		CompatibilityDate: v.CompatibilityDate, BundleDigest: v.BundleDigest,
+	}
 }
 
 // mirror writes the finer status for pollers; it decides nothing.
 func (r *run) mirror(ctx context.Context, status ticket.Status) {
-	err := r.p.Mirror.Put(ctx, r.lease.Row, status)
+	err := r.putMirror(ctx, status)
 	if err != nil {
 		r.log.WarnContext(ctx, "ticket status not mirrored", "error", err)
 	}
+}
+
+func (r *run) putMirror(ctx context.Context, status ticket.Status) error {
+	// gofail: var deployingMirrorBefore string
+	// if err := failpoint.Act(deployingMirrorBefore); err != nil { return err }
+	err := r.p.Mirror.Put(ctx, r.lease.Row, status)
+	// gofail: var deployingMirrorAfter string
+	// if err == nil { err = failpoint.Act(deployingMirrorAfter) }
+	return err
 }

@@ -68,11 +68,14 @@ func Run(ctx context.Context, p Params) error {
 		return err
 	}
 	defer lock.release()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
 	k := &kit{p: p, data: data, group: group, registry: observe.NewRegistry("edgectl-dev"), health: observe.NewHealth(2*time.Second, p.Log)}
 	err = k.start(ctx)
 	if err != nil {
-		return errors.Join(err, k.close())
+		stop()
+		return errors.Join(err, group.Wait(), k.close())
 	}
 	return errors.Join(group.Wait(), k.close())
 }
@@ -162,10 +165,15 @@ func (k *kit) provision(ctx context.Context) error {
 	return k.system.Directory.PutDepartment(ctx, actor, models.Tenant{CompanyID: CompanyID, DepartmentID: DepartmentID}, "Development department")
 }
 
-// takeUp brings back what the previous process left: it is dead, because the
-// folder's lock is ours, so its leases are ended and every unfinished
-// deployment is published again at once instead of after its grace.
+// takeUp brings back what the previous process left: it is dead with its edge
+// host, because the folder's lock is ours. So its leases are ended, what it
+// did not upload is uploaded anew, and every unfinished deployment is published
+// again at once instead of after its grace.
 func (k *kit) takeUp(ctx context.Context) error {
+	withdrawn, err := k.system.TakeBack(ctx, owner)
+	if err != nil {
+		return err
+	}
 	ended, err := k.system.Outbox.EndLeases(ctx, owner)
 	if err != nil {
 		return err
@@ -174,8 +182,8 @@ func (k *kit) takeUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if ended > 0 || len(result) > 0 {
-		k.p.Log.InfoContext(ctx, "unfinished deployments taken up", "ended_leases", ended, "result", map[string]int(result))
+	if withdrawn > 0 || ended > 0 || len(result) > 0 {
+		k.p.Log.InfoContext(ctx, "unfinished deployments taken up", "withdrawn", withdrawn, "ended_leases", ended, "result", map[string]int(result))
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func loadKeys(folder string) (keys, error) {
 	}
 	_, err = os.Stat(k.authFile)
 	if errors.Is(err, os.ErrNotExist) {
-		_, err = auth.GenerateKeyFile(k.authFile)
+		err = createAuthKey(k.authFile)
 	}
 	if err != nil {
 		return keys{}, err
@@ -71,6 +71,21 @@ func loadKeys(folder string) (keys, error) {
 	}
 	k.hostIdentity, err = loadOrCreateText(filepath.Join(folder, "edge-host.identity"))
 	return k, err
+}
+
+// createAuthKey makes the key under another name first: one that a crash left
+// half written would stop every later start.
+func createAuthKey(name string) error {
+	unfinished := name + ".new"
+	err := os.Remove(unfinished)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove an unfinished key: %w", err)
+	}
+	_, err = auth.GenerateKeyFile(unfinished)
+	if err != nil {
+		return err
+	}
+	return os.Rename(unfinished, name)
 }
 
 // loadOrCreateText reads a random text of 64 hex digits, or makes it. A file

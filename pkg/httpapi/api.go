@@ -44,7 +44,7 @@ type Params struct {
 	// Gateway is nil while the provider's settings are wrong: calls are then
 	// answered with 503.
 	Gateway *gateway.Gateway
-	Log       *slog.Logger // of observe.NewLogger, which adds the request id
+	Log     *slog.Logger // of observe.NewLogger, which adds the request id
 }
 
 // API holds the handlers of the document's routes.

@@ -74,6 +74,8 @@ func (o *Outbox) LeaseDeployment(ctx context.Context, req LeaseRequest) (Lease, 
 	token := leaseToken(req)
 	var lease Lease
 	var disposition Disposition
+	// gofail: var leaseBefore string
+	// if err := failpoint.Act(leaseBefore); err != nil { return Lease{}, "", err }
 	err := o.db.Tx(ctx, func(tx *database.Tx) error {
 		asked := time.Now()
 		var err error
@@ -81,6 +83,8 @@ func (o *Outbox) LeaseDeployment(ctx context.Context, req LeaseRequest) (Lease, 
 		lease.Asked = asked
 		return err
 	})
+	// gofail: var leaseAfter string
+	// if err == nil { err = failpoint.Act(leaseAfter) }
 	var unknown *database.CommitUnknownError
 	if errors.As(err, &unknown) {
 		return o.leaseByToken(ctx, lease, disposition, unknown)
@@ -221,15 +225,14 @@ func (o *Outbox) Renew(ctx context.Context, lease Lease) error {
 	})
 }
 
-// Verify checks that the lease is still the caller's and alive. It writes
-// nothing, so what became of its commit does not matter.
+// Verify checks that the lease is still the caller's and alive: one statement
+// that asks the database's clock itself.
 func (o *Outbox) Verify(ctx context.Context, lease Lease) error {
-	err := o.db.Tx(ctx, func(tx *database.Tx) error { return VerifyIn(tx, lease) })
-	var unknown *database.CommitUnknownError
-	if errors.As(err, &unknown) {
-		return nil
-	}
-	return err
+	var rows int64
+	found := o.db.Read(ctx).Model(&models.Outbox{}).
+		Where("id = ? AND status = ? AND lease_owner = ? AND lease_expires_at > "+o.db.NowSQL(), lease.OutboxID, models.OutboxLeased, lease.Token).
+		Count(&rows)
+	return leaseFence(rows, found.Error)
 }
 
 // VerifyIn is Verify inside a transaction; it locks the row until the end, so

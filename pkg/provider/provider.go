@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/teamsync/edge-workers/pkg/canonical"
 )
@@ -32,6 +33,9 @@ const (
 // Release is the full desired state of one script: what an upload sends and
 // what a read-back must find.
 type Release struct {
+	// Namespace is the dispatch namespace that the deployment's row is stamped
+	// with. A provider with one namespace takes the empty one for its own.
+	Namespace         string
 	ScriptName        string
 	CompatibilityDate string
 	Bundle            []byte // empty for a read-back
@@ -114,9 +118,14 @@ func (e *TerminalError) Unwrap() error { return e.Cause }
 
 // RateLimitedError says that the provider provably refused for its rate limit;
 // only this class withdraws the fence (S2-200).
+//
+// RetryAfter is how long the provider will go on refusing, 0 when it is not
+// known: nothing is gained by an earlier attempt, and the second refusal ends
+// the deployment (S2-204, S2-205).
 type RateLimitedError struct {
-	Code  string
-	Cause error
+	Code       string
+	RetryAfter time.Duration
+	Cause      error
 }
 
 func (e *RateLimitedError) Error() string { return class("rate limited", e.Code, e.Cause) }

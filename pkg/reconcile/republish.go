@@ -36,6 +36,8 @@ func NewRepublisher(p RepublishParams) *Republisher {
 	if p.Claim == nil {
 		p.Claim = &outbox.RecoveryClaim{Grace: outbox.RecoveryGrace, Cooldown: outbox.RecoveryCooldown, Limit: outbox.RecoveryBatch}
 	}
+	claim := p.Claim.Clamped() // what a full batch is measured by
+	p.Claim = &claim
 	return &Republisher{p: p}
 }
 
@@ -125,6 +127,9 @@ func isolateVersion(tx *database.Tx, row models.Outbox, status models.OutboxStat
 		err = version.Move(tx, target.ID, models.VersionDeploying, models.VersionUncertain, evidence)
 	case target.State == models.VersionDeployPending && status == models.OutboxFailed:
 		err = version.Move(tx, target.ID, models.VersionDeployPending, models.VersionFailed, evidence)
+	case target.State == models.VersionDeployPending: // once leased: the ladder's way to uncertain, which a repair starts from
+		err = errors.Join(version.Move(tx, target.ID, models.VersionDeployPending, models.VersionDeploying, version.Evidence{}),
+			version.Move(tx, target.ID, models.VersionDeploying, models.VersionUncertain, evidence))
 	default:
 		err = nil
 	}

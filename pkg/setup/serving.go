@@ -2,13 +2,15 @@ package setup
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/teamsync/edge-workers/pkg/config"
 	"github.com/teamsync/edge-workers/pkg/control"
 	"github.com/teamsync/edge-workers/pkg/outbox"
 	"github.com/teamsync/edge-workers/pkg/provider"
+	"github.com/teamsync/edge-workers/pkg/provider/cloudflare"
 	"github.com/teamsync/edge-workers/pkg/provider/onprem"
 	"github.com/teamsync/edge-workers/pkg/version"
 )
@@ -25,40 +27,86 @@ type serving struct {
 	dispatchURL string
 	client      *control.Client
 	target      provider.Provider
+	guard       *guard // of the cloud's dispatch namespaces; nil on-prem
 }
 
-func newServing(settings config.Provider, signer *control.Signer, log *slog.Logger) (*serving, error) {
-	s := &serving{settings: settings}
+// newServing builds what the settings allow for; it sends nothing. cloud, when
+// not nil, changes what a test needs changed.
+func newServing(settings config.Provider, signer *control.Signer, log *slog.Logger, cloud func(*cloudflare.Params)) (*serving, error) {
+	s := &serving{settings: settings, scope: scopeOf(settings)}
 	err := s.check()
 	if err != nil {
 		log.Warn("the provider's settings are not usable; submissions and deployments answer 503", "error", err)
 		return s, nil
 	}
-	s.scope = outbox.OnPremScope(settings.EdgeHostIdentity)
-	s.dispatchURL = settings.EdgeHostDispatchURL
-	s.client, err = control.NewClient(s.dispatchURL, signer)
+	if s.scope.Cloud() {
+		err = s.useCloudflare(cloud)
+	} else {
+		err = s.useEdgeHost()
+	}
 	if err != nil {
 		return nil, err
 	}
-	s.target, err = onprem.New(onprem.Params{Origin: settings.EdgeHostURL, Token: settings.EdgeHostAPIToken.Reveal()})
+	s.client, err = control.NewClient(s.dispatchURL, signer)
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// errNoCloud says that this build serves Workers on edge hosts only.
-var errNoCloud = errors.New("EDGE_WORKERS_PROVIDER=cloudflare is not available in this release; use onprem")
+// scopeOf is what the process may claim, whatever else is wrong with its
+// settings: a delivery is then settled as the specification says (S2-124).
+// Without a usable namespace or identity it claims nothing (S1-042).
+func scopeOf(settings config.Provider) outbox.Scope {
+	kind, err := settings.Resolve()
+	switch {
+	case err != nil:
+		return outbox.Scope{}
+	case kind == provider.OnPrem:
+		return outbox.OnPremScope(settings.EdgeHostIdentity)
+	case cloudflare.CheckNamespace(settings.CloudflareDispatchNamespace) != nil:
+		return outbox.CloudScope("")
+	}
+	return outbox.CloudScope(settings.CloudflareDispatchNamespace, settings.CloudflareSharedNamespaces...)
+}
 
-func (s *serving) check() error {
-	kind, err := s.settings.Resolve()
+func (s *serving) useEdgeHost() error {
+	s.dispatchURL = s.settings.EdgeHostDispatchURL
+	target, err := onprem.New(onprem.Params{Origin: s.settings.EdgeHostURL, Token: s.settings.EdgeHostAPIToken.Reveal()})
 	if err != nil {
 		return err
 	}
-	if kind != provider.OnPrem {
-		return errNoCloud
+	s.target = target
+	return nil
+}
+
+func (s *serving) useCloudflare(change func(*cloudflare.Params)) error {
+	s.dispatchURL = s.settings.CloudflareGatewayURL
+	params := cloudflare.Params{
+		AccountID: s.settings.CloudflareAccountID, Token: s.settings.CloudflareAPIToken.Reveal(),
+		Namespace: s.settings.CloudflareDispatchNamespace, Shared: s.settings.CloudflareSharedNamespaces,
 	}
-	return s.settings.Check()
+	if change != nil {
+		change(&params)
+	}
+	target, err := cloudflare.New(params)
+	if err != nil {
+		return err
+	}
+	s.target = target
+	s.guard = newGuard(target.CheckNamespace, time.Now)
+	return nil
+}
+
+func (s *serving) check() error {
+	err := s.settings.Check()
+	if err == nil && s.guard != nil {
+		err = s.guard.verdict()
+	}
+	if err != nil {
+		return fmt.Errorf("provider %.40q: %w", s.settings.Name, err)
+	}
+	return nil
 }
 
 // provider resolves the provider for one run of the deployment task.

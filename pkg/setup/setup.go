@@ -28,6 +28,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/httpapi"
 	"github.com/teamsync/edge-workers/pkg/observe"
 	"github.com/teamsync/edge-workers/pkg/outbox"
+	"github.com/teamsync/edge-workers/pkg/provider/cloudflare"
 	"github.com/teamsync/edge-workers/pkg/reconcile"
 	"github.com/teamsync/edge-workers/pkg/tenancy"
 	"github.com/teamsync/edge-workers/pkg/ticket"
@@ -46,6 +47,8 @@ type Params struct {
 	Registry *prometheus.Registry
 	Health   *observe.Health
 	Log      *slog.Logger
+	// Cloud, when set by a test, says where the cloud provider's API is.
+	Cloud func(*cloudflare.Params)
 }
 
 // In-process jobs (S1-251): deployments wait for the provider most of their
@@ -66,6 +69,9 @@ type System struct {
 	Outbox    *outbox.Outbox
 	// Recover is the republishing lane, for a start over a dead owner's rows.
 	Recover func(claim outbox.RecoveryClaim) *reconcile.Republisher
+
+	// TakeBack withdraws what a dead owner did not upload; see deploy.Task.
+	TakeBack func(ctx context.Context, owner string) (int, error)
 
 	runner    *reconcile.Runner
 	transport *inprocess.Transport
@@ -114,9 +120,12 @@ func (s *System) build(ctx context.Context, p Params) error {
 	if err != nil {
 		return err
 	}
-	serving, err := newServing(p.Settings.Provider, signer, p.Log)
+	serving, err := newServing(p.Settings.Provider, signer, p.Log, p.Cloud)
 	if err != nil {
 		return err
+	}
+	if serving.guard != nil {
+		p.Health.Add("dispatch_namespace", serving.guard.ready)
 	}
 	p.Health.Add("database", s.db.Ping)
 	p.Health.Add("redis", func(ctx context.Context) error { return s.redis.Ping(ctx).Err() })
@@ -151,6 +160,7 @@ func (s *System) wire(ctx context.Context, p Params, signer *control.Signer, ser
 	if err != nil {
 		return err
 	}
+	s.TakeBack = task.TakeBack
 	s.transport, err = inprocess.New(inprocess.Params{
 		Handler: task.Handle, Workers: jobWorkers, Queue: jobQueue,
 		RedeliverAfter: jobRedeliverAfter, MaxDeliveries: jobMaxDeliveries, Log: p.Log,

@@ -156,7 +156,11 @@ func prepare(in Submission, source *project.Project, built *builder.Output) (lan
 
 // land commits the intent, stores both objects and commits the version.
 func (s *Submitter) land(ctx context.Context, l landing) (models.Version, error) {
+	// gofail: var submitIntentBefore string
+	// if err := failpoint.Act(submitIntentBefore); err != nil { return models.Version{}, err }
 	err := s.p.Outbox.CreateCleanupIntent(ctx, l.intent)
+	// gofail: var submitIntentAfter string
+	// if err == nil { err = failpoint.Act(submitIntentAfter) }
 	if err != nil {
 		return models.Version{}, err
 	}
@@ -180,9 +184,24 @@ func (s *Submitter) land(ctx context.Context, l landing) (models.Version, error)
 func (s *Submitter) store(ctx context.Context, l landing) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, object := range l.objects {
-		group.Go(func() error { return s.p.Store.Put(ctx, object) })
+		group.Go(func() error { return s.put(ctx, object) })
 	}
 	return group.Wait()
+}
+
+func (s *Submitter) put(ctx context.Context, object artifact.Object) error {
+	// gofail: var submitProjectBefore string
+	// if err := failpoint.Of(object.Kind == artifact.Project, submitProjectBefore); err != nil { return err }
+
+	// gofail: var submitBundleBefore string
+	// if err := failpoint.Of(object.Kind == artifact.Bundle, submitBundleBefore); err != nil { return err }
+	err := s.p.Store.Put(ctx, object)
+	// gofail: var submitProjectAfter string
+	// if err == nil { err = failpoint.Of(object.Kind == artifact.Project, submitProjectAfter) }
+
+	// gofail: var submitBundleAfter string
+	// if err == nil { err = failpoint.Of(object.Kind == artifact.Bundle, submitBundleAfter) }
+	return err
 }
 
 // abandon makes the intent of a submission that did not commit due at once
@@ -197,6 +216,8 @@ func (s *Submitter) abandon(ctx context.Context, l landing) {
 // commit lands the version and adopts the intent in one transaction (S0-69).
 func (s *Submitter) commit(ctx context.Context, l landing) (models.Version, error) {
 	var version models.Version
+	// gofail: var submitCommitBefore string
+	// if err := failpoint.Act(submitCommitBefore); err != nil { return models.Version{}, err }
 	err := s.p.DB.Tx(ctx, func(tx *database.Tx) error {
 		err := outbox.AdoptCleanup(tx, l.intent, l.version.ID)
 		if err != nil {
@@ -205,6 +226,8 @@ func (s *Submitter) commit(ctx context.Context, l landing) (models.Version, erro
 		version, err = createSubmission(tx, l)
 		return err
 	})
+	// gofail: var submitCommitAfter string
+	// if err == nil { err = failpoint.Act(submitCommitAfter) }
 	return version, err
 }
 

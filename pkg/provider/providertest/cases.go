@@ -86,7 +86,8 @@ func (s *suite) uploadCases() []uploadCase {
 	for _, status := range []int{301, 302, 307, 308, 408, 409, 500, 502, 503, 504} {
 		cases = append(cases, uploadCase{fmt.Sprintf("S2-206 %d", status), refuseWith(status, 10013), uncertain, false, patient})
 	}
-	for _, status := range []int{400, 404, 413, 422} {
+	cases = append(cases, uploadCase{"S2-217 413", refuseWith(413, 10021), "terminal " + s.Codes.TooLarge, false, patient})
+	for _, status := range []int{400, 404, 422} {
 		cases = append(cases, uploadCase{fmt.Sprintf("S2-217 %d", status), refuseWith(status, 10021), rejected, false, patient})
 	}
 	for _, status := range []int{401, 403} {

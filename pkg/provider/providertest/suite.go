@@ -40,8 +40,9 @@ type Target struct {
 	AbsentDiffers bool
 }
 
-// Codes are an adapter's error codes.
-type Codes struct{ Rejected, Auth, Uncertain, RateLimited string }
+// Codes are an adapter's error codes. TooLarge is the one of a 413; empty is
+// Rejected.
+type Codes struct{ Rejected, Auth, Uncertain, RateLimited, TooLarge string }
 
 const suiteScript = "dw-0123456789abcdef0123456789abcdef0123456789abcdef"
 
@@ -55,6 +56,9 @@ type suite struct {
 // Run runs the suite.
 func Run(t *testing.T, target Target) {
 	s := &suite{Target: target, front: NewFront(target.Server)}
+	if s.Codes.TooLarge == "" {
+		s.Codes.TooLarge = s.Codes.Rejected
+	}
 	if s.Start == nil {
 		s.Start = httptest.NewServer
 	}

@@ -8,9 +8,11 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -36,11 +38,15 @@ type Params struct {
 	UploadTimeout time.Duration
 	ReadTimeout   time.Duration
 	RootCAs       *x509.CertPool // nil: the system's
+	// RequireJSON makes a 2xx answer whose Content-Type is not JSON unusable:
+	// what a gateway in between answers is never taken for the API's word.
+	RequireJSON bool
 }
 
 // Client is safe for concurrent use.
 type Client struct {
-	p       Params
+	p       Params // without the token
+	bearer  func() string
 	scripts string
 	http    *http.Client
 }
@@ -67,8 +73,11 @@ func New(p Params) (*Client, error) {
 		MaxResponseHeaderBytes: 64 << 10,
 		DisableKeepAlives:      true, // net/http may repeat a request on a kept connection
 	}
+	// A function keeps the token out of whatever prints the client.
+	bearer := "Bearer " + p.Token
+	p.Token = ""
 	return &Client{
-		p: p,
+		p: p, bearer: func() string { return bearer },
 		scripts: fmt.Sprintf("%s/client/v4/accounts/%s/workers/dispatch/namespaces/%s/scripts/",
 			strings.TrimRight(p.Origin, "/"), url.PathEscape(p.Account), url.PathEscape(p.Namespace)),
 		http: &http.Client{
@@ -82,7 +91,8 @@ func New(p Params) (*Client, error) {
 type Failure struct {
 	Status      int           // 0: no answer
 	Codes       []string      // errors[].code, numbers as text
-	Message     string        // of the first error
+	Message     string        // of the first error; of a body that is not JSON its first 100 bytes
+	Ray         string        // Cf-Ray header: with it the provider finds the request
 	RetryAfter  time.Duration // of the Retry-After header; 0: none
 	NothingSent bool          // proven: no byte of the request left
 	Malformed   bool          // an answer that is not what the API gives
@@ -94,9 +104,16 @@ func (f *Failure) Error() string {
 	case f.Status == 0:
 		return fmt.Sprintf("script API: %v", f.Cause)
 	case f.Malformed:
-		return fmt.Sprintf("script API: status %d with an unusable answer: %v", f.Status, f.Cause)
+		return fmt.Sprintf("script API: status %d%s with an unusable answer: %v %s", f.Status, f.ray(), f.Cause, f.Message)
 	}
-	return fmt.Sprintf("script API: status %d %s: %s", f.Status, strings.Join(f.Codes, ","), f.Message)
+	return fmt.Sprintf("script API: status %d%s %s: %s", f.Status, f.ray(), strings.Join(f.Codes, ","), f.Message)
+}
+
+func (f *Failure) ray() string {
+	if f.Ray == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (ray %.64s)", f.Ray)
 }
 
 // Unwrap gives the cause.
@@ -112,8 +129,24 @@ func (f *Failure) Has(code string) bool {
 	return false
 }
 
-// call sends one request and returns the body of a 2xx answer.
-func (c *Client) call(ctx context.Context, timeout time.Duration, req *http.Request) ([]byte, int, error) {
+// reply is a 2xx answer whose body has not been looked at yet.
+type reply struct {
+	status int
+	ray    string
+	raw    []byte
+}
+
+// malformed says why a reply is not what the API gives.
+func (r reply) malformed(cause error) *Failure {
+	f := &Failure{Status: r.status, Ray: r.ray, Malformed: true, Cause: cause}
+	if len(r.raw) > 0 && !json.Valid(r.raw) {
+		f.Message = fmt.Sprintf("%.100q", r.raw)
+	}
+	return f
+}
+
+// call sends one request and returns a 2xx answer.
+func (c *Client) call(ctx context.Context, timeout time.Duration, req *http.Request) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var connected atomic.Bool
@@ -121,13 +154,13 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, req *http.Requ
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
 	})
 	req = req.WithContext(ctx)
-	req.Header.Set("Authorization", "Bearer "+c.p.Token)
+	req.Header.Set("Authorization", c.bearer())
 	req.Header.Set("Accept", "application/json")
 	resp, err := c.http.Do(req)
 	if err != nil {
 		// Without a connection nothing can have been written (after TLS, for
 		// https). Anything later may have reached the server.
-		return nil, 0, &Failure{NothingSent: !connected.Load(), Cause: err}
+		return reply{}, &Failure{NothingSent: !connected.Load(), Cause: err}
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
@@ -135,17 +168,29 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, req *http.Requ
 		err = fmt.Errorf("more than %d bytes", maxAnswer)
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return nil, resp.StatusCode, refusal(resp, raw)
+		return reply{}, refusal(resp, raw)
+	}
+	got := reply{status: resp.StatusCode, ray: resp.Header.Get("Cf-Ray"), raw: raw}
+	if err == nil && c.p.RequireJSON {
+		err = jsonType(resp.Header.Get("Content-Type"))
 	}
 	if err != nil {
-		return nil, resp.StatusCode, &Failure{Status: resp.StatusCode, Malformed: true, Cause: err}
+		return reply{}, got.malformed(err)
 	}
-	return raw, resp.StatusCode, nil
+	return got, nil
+}
+
+func jsonType(header string) error {
+	media, _, err := mime.ParseMediaType(header)
+	if err != nil || media != "application/json" {
+		return fmt.Errorf("the answer's content type is %.60q", header)
+	}
+	return nil
 }
 
 // refusal reads what a refusal tells; gateways in front answer without JSON.
 func refusal(resp *http.Response, raw []byte) *Failure {
-	f := &Failure{Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header.Get("Retry-After"))}
+	f := &Failure{Status: resp.StatusCode, Ray: resp.Header.Get("Cf-Ray"), RetryAfter: retryAfter(resp.Header.Get("Retry-After"))}
 	answer, err := parseEnvelope(raw)
 	if err != nil {
 		f.Message = fmt.Sprintf("%.100q", raw)

@@ -33,8 +33,8 @@ func parseEnvelope(raw []byte) (envelope, error) {
 }
 
 // result decodes the result of a 2xx answer into an object.
-func result(raw []byte, status int, into any) error {
-	answer, err := parseEnvelope(raw)
+func result(got reply, into any) error {
+	answer, err := parseEnvelope(got.raw)
 	if err == nil && (!*answer.Success || len(answer.Errors) > 0) {
 		err = errors.New("the answer says that the call failed")
 	}
@@ -45,7 +45,7 @@ func result(raw []byte, status int, into any) error {
 		err = json.Unmarshal(answer.Result, into)
 	}
 	if err != nil {
-		return &Failure{Status: status, Malformed: true, Cause: err}
+		return got.malformed(err)
 	}
 	return nil
 }

@@ -58,11 +58,17 @@ func (c *Client) ReadBack(ctx context.Context, release provider.Release) error {
 }
 
 func (c *Client) get(ctx context.Context, path string, into any) error {
-	req, err := http.NewRequest(http.MethodGet, c.scripts+path, nil)
+	return c.read(ctx, c.scripts+path, into)
+}
+
+// read is one GET; its error wraps provider.ErrNotFound for what does not
+// exist.
+func (c *Client) read(ctx context.Context, target string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return fmt.Errorf("script API request: %w", err)
 	}
-	raw, status, err := c.call(ctx, c.p.ReadTimeout, req)
+	got, err := c.call(ctx, c.p.ReadTimeout, req)
 	if failure, ok := errors.AsType[*Failure](err); ok && failure.Status == http.StatusNotFound {
 		for _, code := range codesAbsent {
 			if failure.Has(code) {
@@ -73,7 +79,7 @@ func (c *Client) get(ctx context.Context, path string, into any) error {
 	if err != nil {
 		return err
 	}
-	return result(raw, status, into)
+	return result(got, into)
 }
 
 func differs(format string, args ...any) error {

@@ -45,22 +45,22 @@ func (c *Client) Put(ctx context.Context, release provider.Release) (Ack, error)
 	if err != nil {
 		return Ack{}, err
 	}
-	req, err := http.NewRequest(http.MethodPut, c.scripts+url.PathEscape(release.ScriptName), io.NopCloser(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, c.scripts+url.PathEscape(release.ScriptName), io.NopCloser(body))
 	if err != nil {
 		return Ack{}, fmt.Errorf("%w: %w", ErrRelease, err)
 	}
 	req.ContentLength = int64(body.Len())
 	req.Header.Set("Content-Type", contentType)
-	raw, status, err := c.call(ctx, c.p.UploadTimeout, req)
+	got, err := c.call(ctx, c.p.UploadTimeout, req)
 	if err != nil {
 		return Ack{}, err
 	}
 	var ack Ack
-	if err := result(raw, status, &ack); err != nil {
+	if err := result(got, &ack); err != nil {
 		return Ack{}, err
 	}
 	if ack.ID == "" && ack.ETag == "" {
-		return Ack{}, &Failure{Status: status, Malformed: true, Cause: errors.New("the result has neither id nor etag")}
+		return Ack{}, got.malformed(errors.New("the result has neither id nor etag"))
 	}
 	return ack, nil
 }

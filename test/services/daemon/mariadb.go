@@ -17,7 +17,22 @@ import (
 // MariaDB starts a private MariaDB in dir, which must exist, and returns it
 // with a DSN of its root account that names no database. An existing data
 // folder in dir is used again, so that a killed server can be brought back.
+//
+// A commit reaches the operating system, so that a killed server keeps it, but
+// not the disk: nobody needs this data after a power cut.
 func MariaDB(ctx context.Context, dir string) (*Daemon, string, error) {
+	return mariaDB(ctx, dir,
+		"--innodb-flush-log-at-trx-commit=2", "--skip-innodb-doublewrite",
+		"--loose-innodb-flush-method=nosync") // "loose" because later versions retire the option
+}
+
+// DurableMariaDB is MariaDB with commits that reach the disk, as in production,
+// for figures that depend on it.
+func DurableMariaDB(ctx context.Context, dir string) (*Daemon, string, error) {
+	return mariaDB(ctx, dir, "--innodb-flush-log-at-trx-commit=1")
+}
+
+func mariaDB(ctx context.Context, dir string, durability ...string) (*Daemon, string, error) {
 	server, err := Find("mariadbd")
 	if err != nil {
 		return nil, "", err
@@ -43,12 +58,8 @@ func MariaDB(ctx context.Context, dir string) (*Daemon, string, error) {
 		// Several test packages at once, each with pools of several stores.
 		"--max-connections=400",
 		"--innodb-buffer-pool-size=128M",
-		// A commit reaches the operating system, so that a killed server keeps
-		// it, but not the disk: nobody needs this data after a power cut.
-		"--innodb-flush-log-at-trx-commit=2", "--skip-innodb-doublewrite",
-		// "loose" because later versions retire the option.
-		"--loose-innodb-flush-method=nosync",
 	)
+	args = append(args, durability...)
 	dsn := mysqlDSN(socket)
 	d, err := launch(ctx, dir, "mariadb", server, args, func(ctx context.Context) error { return pingMySQL(ctx, dsn) })
 	if err != nil {

@@ -1,0 +1,161 @@
+package stress
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/teamsync/edge-workers/models"
+	"github.com/teamsync/edge-workers/pkg/admission"
+	"github.com/teamsync/edge-workers/pkg/database"
+	"github.com/teamsync/edge-workers/pkg/database/databasetest"
+	"github.com/teamsync/edge-workers/pkg/deploy"
+	"github.com/teamsync/edge-workers/pkg/provider"
+	"github.com/teamsync/edge-workers/test/plane"
+	"github.com/teamsync/edge-workers/test/services/daemon"
+	"github.com/teamsync/edge-workers/transports"
+)
+
+const benchDeployers = 8
+
+// durable is a database whose commits reach the disk.
+func durable(b *testing.B) *database.DB {
+	b.Helper()
+	dir, err := os.MkdirTemp("", "ew-bench-") // a socket's path must be short
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = os.RemoveAll(dir) })
+	server, dsn, err := daemon.DurableMariaDB(context.Background(), dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { server.Kill(); <-server.Done() })
+	b.Setenv("EDGE_TEST_MYSQL_DSN", dsn)
+	return databasetest.MySQL(b)
+}
+
+// BenchmarkThroughput deploys with eight deployers and a provider that answers
+// at once. "efficiency" is deployments per second over what the same disk and
+// database allow in the same run: durable commits per second at eight
+// connections, divided by the commits of one deployment.
+func BenchmarkThroughput(b *testing.B) {
+	db := durable(b)
+	p := plane.New(b, db)
+	w := &world{live: map[string]string{}, puts: map[string]int{}}
+	var efficiencies, rates, commits []float64
+	for b.Loop() {
+		perSecond := commitRate(b, p)
+		messages := preload(b, p, 240)
+		before := commitsSoFar(b, db)
+		began := time.Now()
+		drain(b, p, w, messages)
+		took := time.Since(began).Seconds()
+		perDeployment := float64(commitsSoFar(b, db)-before) / float64(len(messages))
+		rate := float64(len(messages)) / took
+		rates, commits = append(rates, rate), append(commits, perSecond)
+		efficiencies = append(efficiencies, rate/(perSecond/perDeployment))
+		b.ReportMetric(perDeployment, "commits/deployment")
+	}
+	b.ReportMetric(mean(efficiencies), "efficiency")
+	b.ReportMetric(mean(rates), "deployments/s")
+	b.ReportMetric(mean(commits), "commits/s")
+	b.ReportMetric(0, "ns/op")
+}
+
+func mean(values []float64) float64 {
+	total := 0.0
+	for _, v := range values {
+		total += v
+	}
+	return total / float64(len(values))
+}
+
+// commitRate is how many one-row updates per second eight connections commit.
+func commitRate(b *testing.B, p *plane.Plane) float64 {
+	b.Helper()
+	const rounds = 100
+	began := time.Now()
+	var group sync.WaitGroup
+	for i := range benchDeployers {
+		scope := "onprem:bench-" + strconv.Itoa(i) + uuid.NewString()[:8]
+		p.Exec("INSERT INTO edge_worker_maintenance (scope) VALUES (?)", scope)
+		group.Go(func() {
+			for n := range rounds {
+				err := p.DB.Tx(context.Background(), func(tx *database.Tx) error {
+					return tx.Exec("UPDATE edge_worker_maintenance SET resync_epoch = ? WHERE scope = ?", n+1, scope).Error
+				})
+				if err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	return benchDeployers * rounds / time.Since(began).Seconds()
+}
+
+// commitsSoFar counts the transactions that the server was asked to commit.
+func commitsSoFar(b *testing.B, db *database.DB) int64 {
+	b.Helper()
+	var row struct {
+		Value int64 `gorm:"column:Value"`
+	}
+	err := db.Read(b.Context()).Raw("SHOW GLOBAL STATUS LIKE 'Com_commit'").Scan(&row).Error
+	if err != nil {
+		b.Fatal(err)
+	}
+	return row.Value
+}
+
+// preload admits n deployments of as many Workers and keeps their messages.
+func preload(b *testing.B, p *plane.Plane, n int) []transports.Message {
+	b.Helper()
+	published := &plane.Published{}
+	desk, err := admission.New(admission.Params{
+		DB: p.DB, Outbox: p.Outbox, Redis: p.Redis, Mirror: p.Mirror, Publisher: published, Provider: func() error { return nil }, Log: p.Log,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for range n {
+		one := *p
+		one.Tenant = models.Tenant{CompanyID: p.Tenant.CompanyID, DepartmentID: "bench-" + uuid.NewString()}
+		one.Provision(one.Tenant)
+		v := one.Submit("one")
+		_, err := desk.Deploy(b.Context(), admission.Request{Tenant: one.Tenant, Actor: p.Actor, VersionID: v.ID, BaseRevision: 1})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	return published.Messages()
+}
+
+// drain runs the messages with eight deployers.
+func drain(b *testing.B, p *plane.Plane, w *world, messages []transports.Message) {
+	b.Helper()
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range benchDeployers {
+		task := p.Task(func(d *deploy.Params) { d.Provider = func() (provider.Provider, error) { return w, nil } })
+		group.Go(func() {
+			for {
+				i := next.Add(1) - 1
+				if i >= int64(len(messages)) {
+					return
+				}
+				err := task.Handle(context.Background(), messages[i])
+				if err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+}
