@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/database"
@@ -28,8 +29,9 @@ func (t *Task) TakeBack(ctx context.Context, owner string) (int, error) {
 		return 0, err
 	}
 	var rows []models.Outbox
-	err = t.p.DB.Read(ctx).Where("operation = ? AND status = ? AND lease_owner LIKE ? AND dispatch_namespace IN ?",
-		models.OperationDeploy, models.OutboxLeased, owner+":%", t.p.Outbox.Scope().Namespaces()).Find(&rows).Error
+	prefix := owner + ":"
+	err = t.p.DB.Read(ctx).Where("operation = ? AND status = ? AND SUBSTR(lease_owner, 1, ?) = ? AND dispatch_namespace IN ?",
+		models.OperationDeploy, models.OutboxLeased, utf8.RuneCountInString(prefix), prefix, t.p.Outbox.Scope().Namespaces()).Find(&rows).Error
 	if err != nil {
 		return 0, fmt.Errorf("read the dead owner's deployments: %w", err)
 	}

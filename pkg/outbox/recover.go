@@ -144,8 +144,9 @@ func (o *Outbox) SettleOrphan(ctx context.Context, row models.Outbox) (bool, err
 }
 
 // EndLeases ends the leases of an owner that is known to be dead, such as the
-// previous process over a data folder that only one may open. Whoever takes
-// the rows over then finds them as it would after the lease's own end.
+// previous process over a data folder that only one may open, and forgets the
+// marks of this environment's claims, whose publishers died with it. Whoever
+// takes the rows over then finds them as it would after their own time.
 func (o *Outbox) EndLeases(ctx context.Context, owner string) (int64, error) {
 	var ended int64
 	prefix := owner + ":"
@@ -159,7 +160,13 @@ func (o *Outbox) EndLeases(ctx context.Context, owner string) (int64, error) {
 				models.OperationDeploy, models.OutboxLeased, utf8.RuneCountInString(prefix), prefix, now). // LIKE has wildcards and, in SQLite, folds case
 			UpdateColumns(map[string]any{"lease_expires_at": now})
 		ended = result.RowsAffected
-		return result.Error
+		if result.Error != nil {
+			return result.Error
+		}
+		return tx.Model(&models.Outbox{}).
+			Where("operation = ? AND status IN ? AND next_attempt_at IS NOT NULL AND dispatch_namespace IN ?", models.OperationDeploy,
+				[]models.OutboxStatus{models.OutboxPending, models.OutboxLeased}, o.scope.Namespaces()).
+			UpdateColumns(map[string]any{"next_attempt_at": nil}).Error
 	})
 	if err != nil {
 		return 0, fmt.Errorf("end the leases of %s: %w", owner, err)

@@ -365,6 +365,30 @@ func TestEndLeases(t *testing.T) {
 	})
 }
 
+// A claim's mark dies with its publisher: the next process takes the row up at
+// once, and leaves another environment's marks alone.
+func TestEndLeasesForgetsMarks(t *testing.T) {
+	each(t, func(t *testing.T, p *plane.Plane) {
+		pending, leased, foreign := insert(t, p), insert(t, p), insert(t, p)
+		later := now(t, p).Add(time.Minute).Truncate(time.Second)
+		set(t, p, pending.ID, "next_attempt_at = ?", later)
+		set(t, p, leased.ID, "status = 'leased', lease_owner = 'dev:a', lease_expires_at = ?, next_attempt_at = ?", now(t, p).Add(time.Hour), later)
+		set(t, p, foreign.ID, "dispatch_namespace = 'elsewhere', next_attempt_at = ?", later)
+		atOnce := outbox.RecoveryClaim{Grace: 0, Cooldown: time.Second, Limit: outbox.RecoveryBatch}
+		if got := claimIn(t, p.Outbox, atOnce); len(got) != 0 {
+			t.Fatalf("claimed %v before", ids(got)) // the control
+		}
+		_, err := p.Outbox.EndLeases(t.Context(), "dev")
+		must(t, err)
+		if got := ids(claimIn(t, p.Outbox, atOnce)); len(got) != 2 {
+			t.Errorf("claimed %v", got)
+		}
+		if mark := byID(t, p, foreign.ID).NextAttemptAt; mark == nil {
+			t.Error("another environment's mark is gone")
+		}
+	})
+}
+
 // S3-71, S3-78: outbox rows need no parent; the fixture's rows have none.
 func TestRowsOutliveWhatTheySpeakOf(t *testing.T) {
 	each(t, func(t *testing.T, p *plane.Plane) {

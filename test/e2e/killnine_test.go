@@ -34,7 +34,7 @@ func TestKillNine(t *testing.T) {
 	release := 0
 	var p *department
 	for range kills {
-		d := start(t, data)
+		d := start(t, data, "--log-level", "info")
 		if p == nil {
 			p = d.newDepartment(0)
 		}
@@ -43,7 +43,7 @@ func TestKillNine(t *testing.T) {
 		<-d.done
 		moment.Stop()
 	}
-	d := start(t, data)
+	d := start(t, data, "--log-level", "info")
 	p.check(d)
 	versions, tickets, notes := len(p.versions), len(p.tickets), len(p.notes)
 	t.Logf("%d kills, %d versions, %d tickets, %d writes", kills, versions, tickets, notes)
