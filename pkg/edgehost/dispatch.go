@@ -238,6 +238,8 @@ func (t *trouble) write(w http.ResponseWriter) int {
 		seconds := int64((t.retryAfter + time.Second - 1) / time.Second)
 		w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
 	}
+	// The Worker's own answers never carry it: a caller can tell whose word it is.
+	w.Header().Set("X-Edge-Workers-Refusal", "host")
 	writeDetail(w, t.status, map[string]string{"code": t.code, "message": t.message})
 	return t.status
 }

@@ -259,10 +259,14 @@ func sendError(ctx context.Context, err error) error {
 	return errUnreachable.Because(err)
 }
 
-// refusalHeader marks what the invoke door says of its own channel. An author
-// chooses an answer's code and status but no header, so the header alone tells
-// the two apart; it never leaves the gateway.
-const refusalHeader = "X-Edge-Workers-Refusal"
+// refusalHeader marks what the invoke door or the edge host says of its own
+// channel. An author's code cannot set it, so an author's error never passes
+// for one of theirs. What the edge host says of a Worker, such as that it
+// crashed, is the caller's to know.
+const (
+	refusalHeader = "X-Edge-Workers-Refusal"
+	byDoor        = "door"
+)
 
 // judge tells the Worker's own answers from the doors' refusals, which speak
 // of our channel and are never shown as the Worker's.
@@ -285,9 +289,9 @@ func judge(status int, refusal string, body []byte) (Answer, error) {
 	}
 	_ = json.Unmarshal(said.Detail, &coded) // a list or a text has no code
 	switch {
-	case refusal != "" && coded.Code == "release_generation_mismatch", coded.Code == "worker_not_found":
+	case refusal != "" && (coded.Code == "release_generation_mismatch" || coded.Code == "worker_not_found"):
 		return Answer{}, errChanging.Because(errors.New(coded.Code))
-	case refusal != "":
+	case refusal == byDoor:
 		return Answer{}, errUnreachable.Because(fmt.Errorf("refused by the door: %q", coded.Code))
 	}
 	if status >= 400 {

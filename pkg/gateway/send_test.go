@@ -100,9 +100,19 @@ func TestDoorRefusals(t *testing.T) {
 			t.Errorf("%d %s: %+v, %v", c.status, c.body, answer, err)
 		}
 	}
-	h.say(answering(404, coded("worker_not_found"))) // the host's, between two versions
+	h.say(answering(404, coded("worker_not_found"), doorHeader, "host")) // between two versions
 	_, err := h.direct(t.Context(), "{}")
 	refused(t, "no script at the host", err, fault.Unavailable, "worker_changing", "The Worker is being changed; try again")
+	for _, c := range []struct {
+		header []string
+		code   string
+	}{{nil, "worker_not_found"}, {[]string{doorHeader, "host"}, "worker_crashed"}} { // an author's own, and what a caller is told
+		h.say(answering(404, coded(c.code), c.header...))
+		answer, err := h.direct(t.Context(), "{}")
+		if err != nil || answer.Status != 404 {
+			t.Errorf("%s: %+v, %v", c.code, answer, err)
+		}
+	}
 }
 
 // Bounds of input and output, at and over.

@@ -151,9 +151,9 @@ func TestWorkerAnswers(t *testing.T) {
 		"own refusal":    {409, "", `{"detail":{"code":"order_not_open","message":"Order 1 is cancelled"}}`, 409, `{"detail":{"code":"order_not_open","message":"Order 1 is cancelled"}}`},
 		"own 422":        {422, "", `{"detail":[{"type":"t","loc":["body"],"msg":"m"}]}`, 422, `{"detail":[{"type":"t","loc":["body"],"msg":"m"}]}`},
 		"own 500":        {500, "", `{"detail":"Internal Server Error"}`, 500, `{"detail":"Internal Server Error"}`},
-		"being changed":  {409, "1", `{"detail":{"code":"release_generation_mismatch","message":"x"}}`, 503, `{"detail":{"code":"worker_changing","message":"The Worker is being changed; try again"}}`},
-		"not there":      {404, "", `{"detail":{"code":"worker_not_found","message":"x"}}`, 503, `{"detail":{"code":"worker_changing","message":"The Worker is being changed; try again"}}`},
-		"door's refusal": {401, "1", `{"detail":{"code":"assertion_invalid","message":"secret"}}`, 502, `{"detail":{"code":"worker_unreachable","message":"The Worker could not be reached"}}`},
+		"being changed":  {409, "door", `{"detail":{"code":"release_generation_mismatch","message":"x"}}`, 503, `{"detail":{"code":"worker_changing","message":"The Worker is being changed; try again"}}`},
+		"not there":      {404, "host", `{"detail":{"code":"worker_not_found","message":"x"}}`, 503, `{"detail":{"code":"worker_changing","message":"The Worker is being changed; try again"}}`},
+		"door's refusal": {401, "door", `{"detail":{"code":"assertion_invalid","message":"secret"}}`, 502, `{"detail":{"code":"worker_unreachable","message":"The Worker could not be reached"}}`},
 		"a redirect":     {302, "", `{"detail":"x"}`, 502, `{"detail":{"code":"worker_unreachable","message":"The Worker could not be reached"}}`},
 		"no JSON":        {200, "", `<html>`, 502, `{"detail":{"code":"worker_unreachable","message":"The Worker could not be reached"}}`},
 	} {
