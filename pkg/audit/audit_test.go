@@ -216,7 +216,8 @@ func TestID(t *testing.T) {
 		}
 		seen[id] = true
 	}
-	if audit.ID("a", "b") != audit.ID("a", "b") {
+	parts := []string{"a", "b"}
+	if first := audit.ID("a", "b"); first != audit.ID(parts...) {
 		t.Error("not stable")
 	}
 	if a := audit.System("sweep"); a.Type != "system" || a.ID != "system:sweep" || a.Method != "internal" {

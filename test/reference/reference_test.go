@@ -107,7 +107,7 @@ func answers(t *testing.T) []answer {
 }
 
 // row is a table row of docs/errors.md: cells in back quotes are literal.
-var row = regexp.MustCompile("^\\| (.*) \\|$")
+var row = regexp.MustCompile(`^\| (.*) \|$`)
 
 // table reads the cells of the table under a heading.
 func table(t *testing.T, heading string) [][]string {
