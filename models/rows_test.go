@@ -34,7 +34,7 @@ func mustExec(t *testing.T, db *gorm.DB, sql string, args ...any) {
 	}
 }
 
-// S3-17, S3-27, S3-28, S3-45, S3-46, S3-53, S2-263: each permitted value is
+// S3-17, S3-27, S3-28, S3-45, S3-46, S3-53, S3-81, S2-263: each permitted value is
 // accepted by the database and every other refused.
 func TestChecks(t *testing.T) {
 	t.Parallel()

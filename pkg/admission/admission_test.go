@@ -100,7 +100,8 @@ func TestOnPremRow(t *testing.T) {
 	}
 }
 
-// S2-022: the provider check comes first.
+// S2-020, S2-021, S2-022: the provider check comes first, and what the route
+// refuses leaves no row.
 func TestProviderCheck(t *testing.T) {
 	each(t, func(t *testing.T, p *plane.Plane) {
 		v := p.Submit("one")
@@ -113,7 +114,7 @@ func TestProviderCheck(t *testing.T) {
 	})
 }
 
-// S2-024 to S2-026, S2-052, S2-066: an exact retry gets the same ticket; it
+// S2-024 to S2-027, S2-052, S2-066: an exact retry gets the same ticket; it
 // needs neither a free lock nor a free department nor a verifiable location.
 func TestExactRetry(t *testing.T) {
 	each(t, func(t *testing.T, p *plane.Plane) {

@@ -280,3 +280,14 @@ func TestTrace(t *testing.T) {
 		t.Errorf("traced %v", seen)
 	}
 }
+
+// A frozen process loses its transaction, and with it its row locks, long
+// before the server's own idle time.
+func TestIdleTransactionsEnd(t *testing.T) {
+	t.Parallel()
+	var seconds int
+	must(t, databasetest.MySQL(t).Read(t.Context()).Raw("SELECT @@idle_transaction_timeout").Scan(&seconds).Error)
+	if seconds != 60 {
+		t.Errorf("idle_transaction_timeout is %d s", seconds)
+	}
+}

@@ -34,6 +34,8 @@ const (
 	connectTimeout = 5 * time.Second
 	ioTimeout      = 30 * time.Second
 	lockWait       = 5 * time.Second
+	// idleTransaction ends a transaction whose client has gone silent.
+	idleTransaction = 60 * time.Second
 )
 
 // parseURL tells the dialect from the URL's scheme: "sqlite:PATH" is a file,
@@ -70,7 +72,10 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 	if cfg.Params == nil {
 		cfg.Params = map[string]string{}
 	}
-	cfg.Params["time_zone"] = "'+00:00'"
+	// A frozen process must not keep its row locks, which every sweep passes
+	// over, until the server's idle time of hours has gone by. Only MariaDB has
+	// the setting; to MySQL it is a comment.
+	cfg.Params["time_zone"] = fmt.Sprintf("'+00:00' /*M!100300 , idle_transaction_timeout = %d */", int(idleTransaction.Seconds()))
 	cfg.Params["charset"] = "utf8mb4"
 	cfg.Params["innodb_lock_wait_timeout"] = fmt.Sprint(int(lockWait.Seconds()))
 	cfg.Collation = "utf8mb4_bin"

@@ -180,7 +180,7 @@ func TestDeferralsAreNotCounted(t *testing.T) {
 	})
 }
 
-// S2-124, S2-125, S1-070, S1-071: invalid provider settings settle the ticket
+// S2-124, S2-125, S1-061, S1-062, S1-070, S1-071: invalid provider settings settle the ticket
 // under the lease: failed before the fence, uncertain after it, with no
 // provider call.
 func TestInvalidProvider(t *testing.T) {

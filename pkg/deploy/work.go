@@ -148,11 +148,16 @@ func (r *run) stages(ctx context.Context, target provider.Provider, resolveErr e
 	return r.confirm(ctx, target, uploadErr)
 }
 
-// upload is the one call that changes the provider.
+// upload is the one call that changes the provider. The lease is verified once
+// more right before it: a process that slept since the fence must not write.
 func (r *run) upload(ctx context.Context, target provider.Provider) error {
+	err := r.p.Outbox.Verify(ctx, r.lease)
+	if err != nil {
+		return err
+	}
 	// gofail: var uploadBefore string
 	// if err := failpoint.Act(uploadBefore); err != nil { return err }
-	err := target.Upload(ctx, r.release)
+	err = target.Upload(ctx, r.release)
 	// gofail: var uploadAfter string
 	// if err == nil { err = failpoint.Act(uploadAfter) }
 	return err

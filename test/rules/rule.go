@@ -72,7 +72,10 @@ func readLists(tree fs.FS) ([]rule, error) {
 
 // citation is a rule, or a range of rules, in a test. In names of Go functions
 // the hyphen is an underscore. The letter before keeps AWS3_1 out.
-var citation = regexp.MustCompile(`(?:^|[^A-Z0-9])(S[0-4])[-_]([0-9]+)(?:(?:\.\.\.?|…|–)(?:(S[0-4])[-_])?([0-9]+))?`)
+var citation = regexp.MustCompile(`(?:^|[^A-Z0-9])(S[0-4])[-_]([0-9]+)(?:(?:\.\.\.?|…|–)(?:(S[0-4])[-_])?([0-9]+)| to (S[0-4])-([0-9]+))?`)
+
+// wrapped is a range in words that a comment breaks into two lines.
+var wrapped = regexp.MustCompile(`(S[0-4]-[0-9]+ to)\n\s*// (S[0-4]-[0-9]+)`)
 
 // skipped folders hold nothing that we wrote.
 var skipped = []string{"node_modules", ".git", ".cache", "bin", ".edge-workers", "testdata"}
@@ -101,7 +104,7 @@ func readCitations(tree fs.FS) (map[rule][]string, error) {
 			return err
 		}
 		number := 0
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(wrapped.ReplaceAllString(string(text), "$1 $2\n//")) {
 			number++
 			for _, r := range cited(line) {
 				found[r] = append(found[r], fmt.Sprintf("%s:%d", name, number))
@@ -130,10 +133,11 @@ func cited(line string) []rule {
 	for _, match := range citation.FindAllStringSubmatch(line, -1) {
 		first := rule{match[1], match[2]}
 		rules = append(rules, first)
-		if match[4] == "" || (match[3] != "" && match[3] != match[1]) {
+		document, end := match[3]+match[5], match[4]+match[6]
+		if end == "" || (document != "" && document != match[1]) {
 			continue
 		}
-		last := rule{match[1], match[4]}
+		last := rule{match[1], end}
 		width := len(first.number)
 		// A range that runs backwards or is longer than any list is a slip: its
 		// end is cited as it stands, and found missing if it is.
