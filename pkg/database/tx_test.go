@@ -231,25 +231,10 @@ func TestSkipLocked(t *testing.T) {
 			return err
 		})
 	}()
-	awaitLockWait(t, db)
+	databasetest.AwaitLockWait(t, db)
 	close(release)
 	must(t, <-done)
 	must(t, <-waited)
-}
-
-// awaitLockWait returns when a transaction of this test's database waits for a
-// lock.
-func awaitLockWait(t *testing.T, db *database.DB) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-	defer cancel()
-	for n := 0; n == 0; {
-		err := db.Read(ctx).Raw(`SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p
-			ON p.id = t.trx_mysql_thread_id WHERE t.trx_state = 'LOCK WAIT' AND p.db = DATABASE()`).Scan(&n).Error
-		if err != nil {
-			t.Fatalf("nobody waits: %v", err)
-		}
-	}
 }
 
 // D3: READ COMMITTED. An open claim blocks no insert into the range that it
