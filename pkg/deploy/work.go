@@ -122,6 +122,9 @@ func (r *run) stages(ctx context.Context, target provider.Provider, resolveErr e
 	if err != nil {
 		return r.ladder(err)
 	}
+	if code := r.checkTarget(); code != "" {
+		return r.undecided(code, errors.New("the Worker is not as it was when the deployment was admitted"))
+	}
 	if r.lease.ReadOnly {
 		return r.reconcile(ctx, target)
 	}

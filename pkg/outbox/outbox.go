@@ -78,7 +78,7 @@ func (o *Outbox) InsertDeploy(tx *database.Tx, in DeployIntent) (models.Outbox, 
 		payload.OperationSettingsDigest = &in.SettingsDigest
 	}
 	if o.scope.Cloud() {
-		payload.Serving = &ServingRecord{Serving: in.Location, DeployedFrom: o.scope.Default()}
+		payload.Serving = &ServingRecord{Serving: in.Location, DeployedFrom: o.scope.Default(), LiveVersionID: in.Worker.CurrentVersionID}
 	}
 	row.Payload, err = encodePayload(payload)
 	if err != nil {

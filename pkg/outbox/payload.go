@@ -31,6 +31,9 @@ type DeployPayload struct {
 type ServingRecord struct {
 	Serving      Location `json:"serving"`
 	DeployedFrom Location `json:"deployed_from"`
+	// LiveVersionID is the Worker's current version at admission, empty for a
+	// first deployment: what the deployment takes the place of.
+	LiveVersionID string `json:"live_version_id"`
 }
 
 // errPayload is the class of every payload that cannot be used.

@@ -35,6 +35,7 @@ type Runner struct {
 	// before each round (S1-272).
 	Provider func() error
 	Lanes    []Lane
+	Metrics  *Metrics
 	Log      *slog.Logger
 }
 
@@ -66,6 +67,7 @@ func (r *Runner) Round(ctx context.Context) {
 func (r *Runner) lane(ctx context.Context, lane Lane) {
 	started := time.Now()
 	result, err := guarded(ctx, lane)
+	r.Metrics.round(lane.Name(), result, err)
 	level := slog.LevelDebug
 	if len(result) > 0 {
 		level = slog.LevelInfo

@@ -171,8 +171,12 @@ func (s *System) wire(ctx context.Context, p Params, signer *control.Signer, ser
 	s.Recover = func(claim outbox.RecoveryClaim) *reconcile.Republisher {
 		return reconcile.NewRepublisher(reconcile.RepublishParams{Outbox: s.Outbox, Mirror: mirror, Publisher: s.transport, Log: p.Log, Claim: &claim})
 	}
+	sweeps, err := reconcile.NewMetrics(p.Registry)
+	if err != nil {
+		return err
+	}
 	s.runner = &reconcile.Runner{
-		Provider: serving.check, Log: p.Log,
+		Provider: serving.check, Metrics: sweeps, Log: p.Log,
 		Lanes: []reconcile.Lane{reconcile.NewRepublisher(reconcile.RepublishParams{Outbox: s.Outbox, Mirror: mirror, Publisher: inprocess.Inline{Handler: task.Handle}, Log: p.Log})},
 	}
 	return s.serve(ctx, p, signer, serving, mirror)

@@ -16,10 +16,13 @@ import (
 	"github.com/teamsync/edge-workers/pkg/database"
 	"github.com/teamsync/edge-workers/pkg/database/databasetest"
 	"github.com/teamsync/edge-workers/pkg/deploy"
+	"github.com/teamsync/edge-workers/pkg/outbox"
 	"github.com/teamsync/edge-workers/pkg/provider"
+	"github.com/teamsync/edge-workers/pkg/reconcile"
 	"github.com/teamsync/edge-workers/test/plane"
 	"github.com/teamsync/edge-workers/test/services/daemon"
 	"github.com/teamsync/edge-workers/transports"
+	"github.com/teamsync/edge-workers/transports/inprocess"
 )
 
 const benchDeployers = 8
@@ -158,4 +161,40 @@ func drain(b *testing.B, p *plane.Plane, w *world, messages []transports.Message
 		})
 	}
 	group.Wait()
+}
+
+// BenchmarkTakeover measures, on the real clock, how long a deployment stands
+// still whose deployer was killed right after it took the lease: until the
+// lease has ended and the next round of the 60-second loop has published it.
+// Once is enough, and takes minutes.
+func BenchmarkTakeover(b *testing.B) {
+	p := plane.New(b, databasetest.MySQL(b))
+	w := &world{live: map[string]string{}, puts: map[string]int{}}
+	task := p.Task(func(d *deploy.Params) { d.Provider = func() (provider.Provider, error) { return w, nil } })
+	ctx, stop := context.WithCancel(b.Context())
+	defer stop()
+	runner := &reconcile.Runner{Provider: func() error { return nil }, Log: p.Log, Lanes: []reconcile.Lane{
+		reconcile.NewRepublisher(reconcile.RepublishParams{Outbox: p.Outbox, Mirror: p.Mirror, Publisher: inprocess.Inline{Handler: task.Handle}, Log: p.Log}),
+	}}
+	go runner.Run(ctx)
+	v := p.Submit("one")
+	view := p.Admit(v)
+	m := p.Published.Messages()[0]
+	b.ResetTimer()
+	_, disposition, err := p.Outbox.LeaseDeployment(ctx, outbox.LeaseRequest{
+		OutboxID: m.Args[0], Tenant: p.Tenant, MessageID: m.Args[3], Owner: "killed", // and no heartbeat follows
+	})
+	if err != nil || disposition != outbox.Acquired {
+		b.Fatalf("%s, %v", disposition, err)
+	}
+	began := time.Now()
+	for p.Row(view.TicketID).Status != models.OutboxCompleted {
+		if time.Since(began) > 3*time.Minute {
+			b.Fatal("nobody took the deployment over")
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
+	b.ReportMetric(time.Since(began).Seconds(), "s/takeover")
+	b.ReportMetric((outbox.LeaseTTL + time.Minute).Seconds(), "s/bound")
+	b.ReportMetric(0, "ns/op")
 }
