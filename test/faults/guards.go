@@ -48,7 +48,7 @@ var Guards = []Guard{
 	{"terminal row", "pkg/deploy/task.go",
 		`return len(rows) == 0 || rows[0].Status.Released()`, `return len(rows) == 0 || !failpoint.Broken("terminal row") && rows[0].Status.Released()`},
 	{"one upload", "pkg/deploy/work.go",
-		`err := target.Upload(ctx, r.release)`, `err := target.Upload(ctx, r.release); if failpoint.Broken("one upload") { err = target.Upload(ctx, r.release) }`},
+		`err = target.Upload(ctx, r.release)`, `err = target.Upload(ctx, r.release); if failpoint.Broken("one upload") { err = target.Upload(ctx, r.release) }`},
 	{"reads only", "pkg/deploy/work.go",
 		"r.mirror(ctx, ticket.Deploying)\n\treturn r.confirm(",
 		"if failpoint.Broken(\"reads only\") {\n" +
