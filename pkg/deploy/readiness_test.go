@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,7 @@ const deaf = time.Hour
 // began, counted from the start, and how long the wait was.
 func gate(t *testing.T, probe func(ctx context.Context, at time.Duration) error, verify func(calls int) error) ([]time.Duration, time.Duration, error) {
 	t.Helper()
+	var mu sync.Mutex // a deaf probe may still run when the next one begins
 	var starts []time.Duration
 	var took time.Duration
 	var err error
@@ -29,7 +31,9 @@ func gate(t *testing.T, probe func(ctx context.Context, at time.Duration) error,
 		g := readiness{
 			probe: func(ctx context.Context) error {
 				at := time.Since(begin)
+				mu.Lock()
 				starts = append(starts, at)
+				mu.Unlock()
 				return probe(ctx, at)
 			},
 			verify: func(context.Context) error {
