@@ -233,7 +233,7 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// S1-012..015: cadence, batch size, lease TTL and back-off are no settings.
+// S1-011..015, S2-242: cadence, batch size, lease TTL and back-off are no settings.
 func TestConstantsAreNoSettings(t *testing.T) {
 	t.Parallel()
 	forbidden := regexp.MustCompile(`INTERVAL|CADENCE|PERIOD|BATCH_SIZE|MAX_BATCH|LEASE_(TTL|SECONDS)|BACK_?OFF|RETRY|GRACE`)

@@ -126,7 +126,7 @@ func answer(err error) func(provider.Release) error {
 	return func(provider.Release) error { return err }
 }
 
-// S2-200 to S2-205, S2-230: a rate limit withdraws the fence once, with the
+// S2-200 to S2-205, S2-230, S2-231: a rate limit withdraws the fence once, with the
 // Worker's settled status, and the second one fails safely after two PUTs.
 func TestRateLimitTwice(t *testing.T) {
 	each(t, func(t *testing.T, p *plane.Plane) {

@@ -95,7 +95,7 @@ func TestIdenticalUploadKeepsTheProcess(t *testing.T) {
 	}
 }
 
-// A request that is in flight at the swap ends on the old release; one that
+// S2-152: a request that is in flight at the swap ends on the old release; one that
 // arrives during the swap waits and gets the new one.
 func TestSwapUnderLoad(t *testing.T) {
 	t.Parallel()

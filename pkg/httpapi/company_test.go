@@ -12,6 +12,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/auth"
 	"github.com/teamsync/edge-workers/pkg/httpapi/gen"
 	"github.com/teamsync/edge-workers/pkg/provider"
+	"github.com/teamsync/edge-workers/test/plane"
 )
 
 func (a *api) companyAdmin() string {
@@ -99,4 +100,25 @@ func TestCompanyRoutes(t *testing.T) {
 		get(stranger, "/company/departments/"+a.Tenant.DepartmentID).is(http.StatusNotFound, `{"detail":"Department not found"}`)
 		get(a.manager(), "/company/departments").is(http.StatusForbidden, `{"detail":"Not enough permissions"}`)
 	})
+}
+
+// S2-070: no route returns the record of where a Worker is served.
+func TestServingRecordStaysHome(t *testing.T) {
+	a := on(t)
+	ticketID := a.uncertainTicket()
+	row := a.Row(ticketID)
+	if row.Payload == nil || !strings.Contains(*row.Payload, plane.Namespace) || row.DispatchNamespace != plane.Namespace {
+		t.Fatal("the row has no record") // the control
+	}
+	v := a.Version(row.VersionID)
+	for _, got := range []answer{
+		a.get("/worker"), a.get("/worker/versions"), a.get("/worker/versions/" + v.ID), a.get("/worker/deployments/" + ticketID), a.deploy(v),
+		a.do("GET", "/company/departments", request{token: a.companyAdmin()}),
+		a.do("GET", "/company/departments/"+a.Tenant.DepartmentID, request{token: a.companyAdmin()}),
+		a.repair(a.companyAdmin(), fmt.Sprintf(`{"action":"reconcile_uncertain_deployment","ticket_id":%q,"observed_worker_revision":1}`, ticketID)),
+	} {
+		if got.code >= 500 || strings.Contains(string(got.body), plane.Namespace) || strings.Contains(string(got.body), "serving") {
+			t.Errorf("%d %s", got.code, got.body)
+		}
+	}
 }

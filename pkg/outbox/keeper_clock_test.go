@@ -37,16 +37,17 @@ func (b *beats) keep(ctx context.Context) (context.Context, func()) {
 
 func ended(ctx context.Context) bool { return ctx.Err() != nil }
 
-// S2-121, S1-135: a beat every 30 seconds while the work goes on, none after
-// stop, which may be called again.
+// S2-121, S2-180, S1-135: a beat every 30 seconds while the work goes on, the
+// 600 seconds of a readiness wait and longer, none after stop, which may be
+// called again.
 func TestKeepRenewsUntilStopped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &beats{}
 		held, stop := b.keep(t.Context())
-		time.Sleep(100 * time.Second)
+		time.Sleep(610 * time.Second)
 		synctest.Wait()
-		if len(b.at) != 3 || b.at[0] != 30*time.Second || b.at[2] != 90*time.Second || ended(held) {
+		if len(b.at) != 20 || b.at[0] != 30*time.Second || b.at[19] != 600*time.Second || ended(held) {
 			t.Errorf("beats %v, %v", b.at, held.Err())
 		}
 		stop()
@@ -56,7 +57,7 @@ func TestKeepRenewsUntilStopped(t *testing.T) {
 		stop()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if len(b.at) != 3 {
+		if len(b.at) != 20 {
 			t.Errorf("beats after stop: %v", b.at)
 		}
 	})

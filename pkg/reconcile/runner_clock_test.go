@@ -118,6 +118,7 @@ func TestRounds(t *testing.T) {
 		invalid = errors.New("EDGE_WORKERS_PROVIDER is moon")
 		text.Reset()
 		time.Sleep(125 * time.Second)
+		synctest.Wait()
 		if len(ran) != 3 || asked != 3 {
 			t.Errorf("invalid: ran %v, asked %d times", ran, asked)
 		}
@@ -127,6 +128,7 @@ func TestRounds(t *testing.T) {
 		}
 		invalid = nil
 		time.Sleep(60 * time.Second)
+		synctest.Wait()
 		if len(ran) != 6 {
 			t.Errorf("valid again: ran %v", ran)
 		}
