@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/teamsync/edge-workers/models"
@@ -118,10 +119,9 @@ func TestTakenIntentStopsTheVersion(t *testing.T) {
 // second runs hook at the commit of the version, which is the second of a
 // submission, and loses that commit's answer.
 func second(p *plane.Plane, hook func()) {
-	commits := 0
+	var commits atomic.Int64 // another transaction may commit at the same time
 	p.DB.AfterCommit(func(err error) error {
-		commits++
-		if commits != 2 {
+		if commits.Add(1) != 2 {
 			return err
 		}
 		if hook != nil {
