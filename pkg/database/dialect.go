@@ -68,6 +68,9 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 	cfg.Loc = time.UTC
 	cfg.ClientFoundRows = true
 	cfg.RejectReadOnly = true
+	// The driver escapes arguments itself instead of preparing each statement
+	// first, which would be a second round trip; utf8mb4 makes that safe.
+	cfg.InterpolateParams = true
 	cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout = connectTimeout, ioTimeout, ioTimeout
 	if cfg.Params == nil {
 		cfg.Params = map[string]string{}

@@ -25,6 +25,7 @@ const (
 type Tx struct {
 	*gorm.DB
 	dialect dialect
+	now     time.Time
 }
 
 // CommitUnknownError says that COMMIT was sent and its answer was lost: the
@@ -106,14 +107,20 @@ func (d *DB) once(ctx context.Context, pool *gorm.DB, fn func(*Tx) error) error 
 // as a lost acknowledgement. nil restores the truth.
 func (d *DB) AfterCommit(hook func(error) error) { d.afterCommit = hook }
 
-// Now reads the database's clock inside the transaction, in UTC.
+// Now is the database's clock in UTC as it was first asked for in this
+// transaction: one transaction has one time. A fence never depends on it alone:
+// whoever took a row over has changed its owner.
 func (t *Tx) Now() (time.Time, error) {
+	if !t.now.IsZero() {
+		return t.now, nil
+	}
 	var micros int64
 	err := t.Raw(t.dialect.nowQuery()).Scan(&micros).Error
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the database's clock: %w", err)
 	}
-	return time.UnixMicro(micros).UTC(), nil
+	t.now = time.UnixMicro(micros).UTC()
+	return t.now, nil
 }
 
 // Locked returns a query that locks the rows it reads: SELECT … FOR UPDATE.
