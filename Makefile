@@ -94,7 +94,7 @@ rules: ## Show which rules of docs/spec no test cites; fail on an unknown one
 	go run ./test/rules
 
 demo: build tools ## Run the whole system once from upload to answer
-	go run ./test/demo
+	CGO_ENABLED=0 go run -trimpath ./test/demo # as the commands are built, so that nothing is compiled twice
 
 dev: build tools ## Run the whole system in one process
 	$(BIN)/edgectl dev
