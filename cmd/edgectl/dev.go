@@ -87,7 +87,7 @@ func (s *cli) announce(r devkit.Ready) error {
 Try it in another terminal:
 
   edgectl deploy examples/orders --wait
-  curl -s -H "Authorization: Bearer %[5]s" %[1]s/worker
+  curl -s -H "Authorization: Bearer %[5]s" %[1]s/worker/versions
 
 Stop with Ctrl-C. State stays in the data folder.
 `, r.APIURL, r.MetricsURL, r.CompanyID, r.DepartmentID, r.ManagerToken, r.CompanyAdminToken, r.PlatformAdminToken)
