@@ -215,11 +215,12 @@ func (d *Desk) admit(ctx context.Context, in Request) (ticket.Ticket, error) {
 	return view, nil
 }
 
-// confirm reads a row back by its fresh id after a lost acknowledgement.
+// confirm reads a row back by its fresh id after a lost acknowledgement. It asks
+// for the row's lock, so that a commit which is still on its way is waited for.
 func (d *Desk) confirm(ctx context.Context, in Request, row models.Outbox, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 	defer cancel()
-	_, err := outbox.Ticket(d.p.DB.Read(ctx), in.Tenant, row.TicketID)
+	_, err := d.committed(ctx, in.Tenant, row.TicketID)
 	if errors.Is(err, outbox.ErrNoTicket) {
 		return fmt.Errorf("the deployment was not committed: %w", cause)
 	}
@@ -227,6 +228,22 @@ func (d *Desk) confirm(ctx context.Context, in Request, row models.Outbox, cause
 		return errOutcomeUnknown.Because(errors.Join(cause, err))
 	}
 	return nil
+}
+
+// committed reads a ticket under its lock; what became of that reading's own
+// commit does not matter.
+func (d *Desk) committed(ctx context.Context, tenant models.Tenant, ticketID string) (models.Outbox, error) {
+	var row models.Outbox
+	err := d.p.DB.Tx(ctx, func(tx *database.Tx) error {
+		var err error
+		row, err = outbox.Ticket(tx.Locked(), tenant, ticketID)
+		return err
+	})
+	var unknown *database.CommitUnknownError
+	if errors.As(err, &unknown) {
+		err = nil
+	}
+	return row, err
 }
 
 func (d *Desk) publish(ctx context.Context, row models.Outbox) {

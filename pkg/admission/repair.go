@@ -106,7 +106,7 @@ func (d *Desk) reopen(tx *database.Tx, in RepairRequest) (models.Outbox, error) 
 func (d *Desk) reopened(ctx context.Context, in RepairRequest, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 	defer cancel()
-	row, err := outbox.Ticket(d.p.DB.Read(ctx), in.Tenant, in.TicketID)
+	row, err := d.committed(ctx, in.Tenant, in.TicketID)
 	if err != nil {
 		return errOutcomeUnknown.Because(errors.Join(cause, err))
 	}
