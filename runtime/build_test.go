@@ -1,17 +1,15 @@
 package runtime_test
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"crypto/ed25519"
 	"maps"
-	"slices"
 	"testing"
 
 	"github.com/teamsync/edge-workers/pkg/builder"
 	"github.com/teamsync/edge-workers/pkg/canonical"
 	"github.com/teamsync/edge-workers/pkg/project"
+	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 )
 
 // built is a bundle and what the control plane knows of it.
@@ -53,28 +51,7 @@ func files(t testing.TB, operations string, sources map[string]string) *built {
 	all := maps.Clone(sources)
 	all["worker.json"] = `{"schema_version":1,"name":"probe","language":"javascript","entry":"index.js",` +
 		`"compatibility_date":"2026-11-01","operations":` + operations + `}`
-	return build(t, archiveOf(t, all), builder.Current)
-}
-
-func archiveOf(t testing.TB, files map[string]string) []byte {
-	t.Helper()
-	var out bytes.Buffer
-	zip := gzip.NewWriter(&out)
-	archive := tar.NewWriter(zip)
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(files[name])), Mode: 0o644})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = archive.Write([]byte(files[name]))
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if archive.Close() != nil || zip.Close() != nil {
-		t.Fatal("the archive could not be closed")
-	}
-	return out.Bytes()
+	return build(t, projecttest.Archive(t, all), builder.Current)
 }
 
 // invoke calls an operation with a good assertion.

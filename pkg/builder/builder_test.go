@@ -1,20 +1,17 @@
 package builder
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/teamsync/edge-workers/pkg/fault"
 	"github.com/teamsync/edge-workers/pkg/project"
+	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 )
 
 const scriptName = "dw-0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -52,27 +49,7 @@ func sourcesOf(changes map[string]string) map[string]string {
 
 func projectOf(t testing.TB, files map[string]string, order ...string) *project.Project {
 	t.Helper()
-	if len(order) == 0 {
-		order = slices.Sorted(maps.Keys(files))
-	}
-	var out bytes.Buffer
-	zip := gzip.NewWriter(&out)
-	archive := tar.NewWriter(zip)
-	for _, name := range order {
-		err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(files[name])), Mode: 0o644})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = archive.Write([]byte(files[name]))
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	err := errors.Join(archive.Close(), zip.Close())
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := project.Read(&out)
+	p, err := project.Read(bytes.NewReader(projecttest.Archive(t, files, order...)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,22 +75,7 @@ func problemsOf(t *testing.T, files map[string]string) []string {
 		}
 		return nil
 	}
-	var refused *fault.Error
-	if !errors.As(err, &refused) || refused.Kind != fault.Invalid || len(refused.Problems) == 0 {
-		t.Fatalf("not a refusal with problems: %v", err)
-	}
-	var lines []string
-	for _, p := range refused.Problems {
-		lines = append(lines, fmt.Sprintf("%s %v: %s", p.Type, p.Loc, p.Msg))
-	}
-	return lines
-}
-
-func same(t *testing.T, got []string, want ...string) {
-	t.Helper()
-	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
-	}
+	return projecttest.Problems(t, err)
 }
 
 func TestBuildRefuses(t *testing.T) {
@@ -196,7 +158,7 @@ func TestBuildRefuses(t *testing.T) {
 			"entry_default_export_missing [src/index.ts]: the entry has no default export: export default defineWorker({…})"}},
 	}
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) { same(t, problemsOf(t, sourcesOf(c.changes)), c.want...) })
+		t.Run(c.name, func(t *testing.T) { projecttest.Same(t, problemsOf(t, sourcesOf(c.changes)), c.want...) })
 	}
 }
 
@@ -234,7 +196,7 @@ func TestBundleBound(t *testing.T) {
 	if got := mustBuild(t, projectOf(t, sourcesOf(text(limit)))); len(got.Bundle) != MaxBundle {
 		t.Errorf("the bundle has %d bytes", len(got.Bundle))
 	}
-	same(t, problemsOf(t, sourcesOf(text(limit+1))), fmt.Sprintf("bundle_too_large [index.mjs]: the bundle has %d bytes, more than 5 MiB", MaxBundle+1))
+	projecttest.Same(t, problemsOf(t, sourcesOf(text(limit+1))), fmt.Sprintf("bundle_too_large [index.mjs]: the bundle has %d bytes, more than 5 MiB", MaxBundle+1))
 }
 
 func TestNewChecksItsKeys(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/database/databasetest"
 	"github.com/teamsync/edge-workers/pkg/fault"
 	"github.com/teamsync/edge-workers/pkg/gateway"
+	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/version"
 	"github.com/teamsync/edge-workers/test/plane"
 )
@@ -99,7 +100,7 @@ func on(t *testing.T, db *database.DB) *host {
 	var err error
 	h.gate, err = gateway.New(gateway.Params{DB: db, Signer: h.signer, DispatchURL: server.URL + "/base/", Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
-	archive := plane.Archive(t, map[string]string{
+	archive := projecttest.Archive(t, map[string]string{
 		"worker.json": `{"schema_version": 1, "name": "orders", "language": "javascript", "entry": "index.js", "compatibility_date": "2026-01-01", "operations": ` + operations + `}`,
 		"index.js":    source,
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/auth"
 	"github.com/teamsync/edge-workers/pkg/httpapi/gen"
+	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/test/plane"
 )
 
@@ -41,7 +42,7 @@ func calls(t *testing.T, id ids) map[string]call {
 		"getDepartment":    {"GET", "/company/departments/" + id.department, "", ""},
 		"repairDepartment": {"POST", "/company/departments/" + id.department + "/repairs", "application/json", repair},
 		"getWorker":        {"GET", "/worker", "", ""},
-		"submitVersion":    {"POST", "/worker/versions", "application/gzip", string(plane.Archive(t, plane.Project("x")))},
+		"submitVersion":    {"POST", "/worker/versions", "application/gzip", string(projecttest.Archive(t, plane.Project("x")))},
 		"listVersions":     {"GET", "/worker/versions", "", ""},
 		"getVersion":       {"GET", "/worker/versions/" + id.version, "", ""},
 		"getVersionSource": {"GET", "/worker/versions/" + id.version + "/source", "", ""},
@@ -195,7 +196,7 @@ func TestAnotherTenantsRowsDoNotExist(t *testing.T) {
 		for _, stranger := range []models.Tenant{sibling, foreign} {
 			a.strange(stranger, theirs)
 			// With a Worker of his own the stranger's answers are no different.
-			got := a.do("POST", "/worker/versions", request{token: a.of(stranger), media: "application/gzip", body: bytes.NewReader(plane.Archive(t, plane.Project("theirs")))})
+			got := a.do("POST", "/worker/versions", request{token: a.of(stranger), media: "application/gzip", body: bytes.NewReader(projecttest.Archive(t, plane.Project("theirs")))})
 			var made gen.Version
 			got.into(201, &made)
 			a.strange(stranger, theirs)

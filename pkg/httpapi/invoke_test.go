@@ -8,6 +8,7 @@ import (
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/auth"
+	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/version"
 	"github.com/teamsync/edge-workers/test/plane"
 )
@@ -25,7 +26,7 @@ func ordersProject() map[string]string {
 // live submits and activates the orders project and gives its script name.
 func (a *api) live() models.Worker {
 	a.t.Helper()
-	v, err := a.Submitter.Submit(a.t.Context(), version.Submission{Tenant: a.Tenant, Actor: a.Actor, Archive: strings.NewReader(string(plane.Archive(a.t, ordersProject())))})
+	v, err := a.Submitter.Submit(a.t.Context(), version.Submission{Tenant: a.Tenant, Actor: a.Actor, Archive: strings.NewReader(string(projecttest.Archive(a.t, ordersProject())))})
 	a.must(err)
 	a.activate(v)
 	return a.Worker()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/httpapi/gen"
+	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/test/plane"
 )
 
@@ -48,7 +49,7 @@ func TestPlatform(t *testing.T) {
 
 		sales := models.Tenant{CompanyID: "acme", DepartmentID: "sales"}
 		submit := func() answer {
-			return a.do("POST", "/worker/versions", request{token: a.of(sales), media: "application/gzip", body: bytes.NewReader(plane.Archive(t, plane.Project("x")))})
+			return a.do("POST", "/worker/versions", request{token: a.of(sales), media: "application/gzip", body: bytes.NewReader(projecttest.Archive(t, plane.Project("x")))})
 		}
 		submit().into(201, &gen.Version{})
 		for range 2 {

@@ -18,6 +18,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/database/databasetest"
 	"github.com/teamsync/edge-workers/pkg/httpapi"
 	"github.com/teamsync/edge-workers/pkg/httpapi/gen"
+	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/version"
 	"github.com/teamsync/edge-workers/test/plane"
 )
@@ -54,7 +55,7 @@ func (a *api) nothingStored() {
 // is not set; raw and form submissions are the same bytes.
 func TestSubmit(t *testing.T) {
 	each(t, func(t *testing.T, a *api) {
-		archive := plane.Archive(t, plane.Project("one"))
+		archive := projecttest.Archive(t, plane.Project("one"))
 		var raw map[string]any
 		var made gen.Version
 		got := a.submit(archive)
@@ -98,7 +99,7 @@ func TestSubmit(t *testing.T) {
 // What is no submission at all is refused before anything is made of it.
 func TestSubmissionForms(t *testing.T) {
 	a := on(t)
-	archive := string(plane.Archive(t, plane.Project("one")))
+	archive := string(projecttest.Archive(t, plane.Project("one")))
 	post := func(media string, body io.Reader) answer {
 		return a.do("POST", "/worker/versions", request{token: a.manager(), media: media, body: body})
 	}
@@ -142,12 +143,12 @@ func TestFaultyProject(t *testing.T) {
 	a := on(t)
 	project := plane.Project("one")
 	project["src/index.js"] = "export default {\n  'echo.say': (input) => ({ said: input, }\n};\n"
-	a.submit(plane.Archive(t, project)).problems(problem{"source_invalid", `["src/index.js",3,1]`})
+	a.submit(projecttest.Archive(t, project)).problems(problem{"source_invalid", `["src/index.js",3,1]`})
 	project["src/index.js"] = "import x from 'left-pad';\nimport y from './gone';\nexport default { 'echo.say': () => [x, y] };\n"
-	a.submit(plane.Archive(t, project)).problems(
+	a.submit(projecttest.Archive(t, project)).problems(
 		problem{"dependency_unsupported", `["src/index.js",1,15]`}, problem{"import_unresolved", `["src/index.js",2,15]`})
 	delete(project, "worker.json")
-	a.submit(plane.Archive(t, project)).problems(problem{"manifest_missing", `["archive","worker.json"]`})
+	a.submit(projecttest.Archive(t, project)).problems(problem{"manifest_missing", `["archive","worker.json"]`})
 	a.nothingStored()
 }
 
@@ -155,7 +156,7 @@ func TestFaultyProject(t *testing.T) {
 func TestNotConfigured(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, databasetest.MySQL(t), nil)
-	archive := plane.Archive(t, plane.Project("one"))
+	archive := projecttest.Archive(t, plane.Project("one"))
 	var made gen.Version
 	a.submit(archive).into(201, &made)
 	rows := a.Count("edge_worker_outbox")
@@ -204,7 +205,7 @@ func TestStoreFails(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, databasetest.SQLite(t), nil)
 	a.must(a.Backend.Close())
-	a.submit(plane.Archive(t, plane.Project("one"))).is(503, `{"detail":"Edge Worker artifact storage is unavailable"}`)
+	a.submit(projecttest.Archive(t, plane.Project("one"))).is(503, `{"detail":"Edge Worker artifact storage is unavailable"}`)
 	if a.Count("edge_worker_versions") != 0 {
 		t.Error("a version without objects")
 	}
@@ -219,10 +220,10 @@ func TestStoreFails(t *testing.T) {
 // too; not one byte of an object that is not the recorded one.
 func TestSource(t *testing.T) {
 	each(t, func(t *testing.T, a *api) {
-		archive := plane.Archive(t, plane.Project("one"))
+		archive := projecttest.Archive(t, plane.Project("one"))
 		var made gen.Version
 		a.submit(archive).into(201, &made)
-		a.submit(plane.Archive(t, plane.Project("two"))).into(201, &gen.Version{})
+		a.submit(projecttest.Archive(t, plane.Project("two"))).into(201, &gen.Version{})
 		for _, state := range []string{"ready", "deployed", "superseded", "failed"} {
 			a.Exec("UPDATE edge_worker_versions SET state = ? WHERE id = ?", state, made.ID)
 			got := a.get("/worker/versions/" + made.ID + "/source")

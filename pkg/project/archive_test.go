@@ -14,6 +14,7 @@ import (
 
 	"github.com/teamsync/edge-workers/pkg/canonical"
 	"github.com/teamsync/edge-workers/pkg/fault"
+	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 )
 
 // member is one entry of a test archive.
@@ -88,22 +89,7 @@ func read(t testing.TB, archive []byte) []string {
 		}
 		return nil
 	}
-	var refused *fault.Error
-	if !errors.As(err, &refused) || refused.Kind != fault.Invalid || len(refused.Problems) == 0 {
-		t.Fatalf("not a refusal with problems: %v", err)
-	}
-	var lines []string
-	for _, p := range refused.Problems {
-		lines = append(lines, fmt.Sprintf("%s %v: %s", p.Type, p.Loc, p.Msg))
-	}
-	return lines
-}
-
-func same(t *testing.T, got []string, want ...string) {
-	t.Helper()
-	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
-	}
+	return projecttest.Problems(t, err)
 }
 
 func TestReadGood(t *testing.T) {
@@ -137,7 +123,7 @@ func TestReadOrdinaryExtensions(t *testing.T) {
 	long := strings.Repeat("d/", 60) + strings.Repeat("f", MaxPath-120)
 	gnu := file(strings.Repeat("g", 150), "x")
 	gnu.header.Format = tar.FormatGNU
-	same(t, read(t, archiveOf(t, append([]member{comment}, good(file(long, "x"), gnu)...)...)))
+	projecttest.Same(t, read(t, archiveOf(t, append([]member{comment}, good(file(long, "x"), gnu)...)...)))
 }
 
 func TestReadRefusesEntries(t *testing.T) {
@@ -186,9 +172,9 @@ func TestReadRefusesEntries(t *testing.T) {
 			"archive_path_invalid [archive a//b]: the path has an empty segment"}},
 	}
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) { same(t, read(t, archiveOf(t, c.members...)), c.want...) })
+		t.Run(c.name, func(t *testing.T) { projecttest.Same(t, read(t, archiveOf(t, c.members...)), c.want...) })
 	}
-	same(t, read(t, archiveOf(t, good()...)))
+	projecttest.Same(t, read(t, archiveOf(t, good()...)))
 }
 
 // Names that Go's tar writer does not write, put straight into the header.
@@ -202,7 +188,7 @@ func TestReadRefusesRawNames(t *testing.T) {
 		at := bytes.Index(raw, []byte("PLACE"))
 		copy(raw[at:], name+strings.Repeat("\x00", 8))
 		checksum(raw[at : at+512])
-		same(t, read(t, zipOf(t, raw)), want)
+		projecttest.Same(t, read(t, zipOf(t, raw)), want)
 	}
 }
 
@@ -249,10 +235,10 @@ func TestReadRefusesBrokenStreams(t *testing.T) {
 		{"a wrong header", zipOf(t, bad), "archive_invalid [archive]: the archive is damaged or holds no tar: archive/tar: invalid tar header"},
 	}
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) { same(t, read(t, c.archive), c.want) })
+		t.Run(c.name, func(t *testing.T) { projecttest.Same(t, read(t, c.archive), c.want) })
 	}
-	same(t, read(t, clean))
-	same(t, read(t, zipOf(t, append(bytes.Clone(tarball), make([]byte, 10240)...))))
+	projecttest.Same(t, read(t, clean))
+	projecttest.Same(t, read(t, zipOf(t, append(bytes.Clone(tarball), make([]byte, 10240)...))))
 }
 
 // S2-143, S1-090: 2 MiB pass, one byte more does not, and no more than that
@@ -277,7 +263,7 @@ func TestReadBoundsTheUpload(t *testing.T) {
 		}
 		return out.Bytes()
 	}
-	same(t, read(t, sized(MaxCompressed)))
+	projecttest.Same(t, read(t, sized(MaxCompressed)))
 	source := bytes.NewReader(append(sized(MaxCompressed+1), make([]byte, 1000)...))
 	_, err = Read(source)
 	if fault.KindOf(err) != fault.TooLarge {
@@ -332,7 +318,7 @@ func TestReadBoundsTheContent(t *testing.T) {
 		{"1,001 folders", good(folders(MaxFolders + 1)...), []string{"archive_too_large [archive]: the archive holds more than 1000 folders"}},
 	}
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) { same(t, read(t, archiveOf(t, c.members...)), c.want...) })
+		t.Run(c.name, func(t *testing.T) { projecttest.Same(t, read(t, archiveOf(t, c.members...)), c.want...) })
 	}
 }
 
@@ -356,7 +342,7 @@ func TestReadStopsAtABomb(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	same(t, read(t, out.Bytes()), "archive_too_large [archive]: the archive exceeds 16 MiB unpacked")
+	projecttest.Same(t, read(t, out.Bytes()), "archive_too_large [archive]: the archive exceeds 16 MiB unpacked")
 	runtime.ReadMemStats(&after)
 	if used := after.TotalAlloc - before.TotalAlloc; used > 8<<20 {
 		t.Errorf("%d bytes were allocated for a bomb of %d", used, out.Len())
@@ -366,7 +352,7 @@ func TestReadStopsAtABomb(t *testing.T) {
 	at := bytes.Index(claim, []byte("z\x00"))
 	copy(claim[at+124:], "77777777777\x00")
 	checksum(claim[at : at+512])
-	same(t, read(t, zipOf(t, claim)), "archive_too_large [archive z]: the files of the archive exceed 16 MiB unpacked")
+	projecttest.Same(t, read(t, zipOf(t, claim)), "archive_too_large [archive z]: the files of the archive exceed 16 MiB unpacked")
 }
 
 func TestReadListsAtMostFiftyProblems(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 )
 
 // manifest makes a worker.json: the good one with top-level keys replaced by
@@ -42,8 +44,8 @@ func op(id, method, path string) string {
 
 func TestManifestMissing(t *testing.T) {
 	t.Parallel()
-	same(t, read(t, archiveOf(t, file("index.js", ""))), "manifest_missing [archive worker.json]: the archive has no worker.json at its top")
-	same(t, read(t, archiveOf(t, file("orders/worker.json", goodManifest))),
+	projecttest.Same(t, read(t, archiveOf(t, file("index.js", ""))), "manifest_missing [archive worker.json]: the archive has no worker.json at its top")
+	projecttest.Same(t, read(t, archiveOf(t, file("orders/worker.json", goodManifest))),
 		"manifest_missing [archive worker.json]: the archive has no worker.json at its top; it has orders/worker.json: pack what is in the folder, not the folder")
 }
 
@@ -117,7 +119,7 @@ func TestManifestKeys(t *testing.T) {
 func found(t *testing.T, got []string, want string) {
 	t.Helper()
 	if want == "" {
-		same(t, got)
+		projecttest.Same(t, got)
 		return
 	}
 	for _, line := range got {
@@ -180,9 +182,9 @@ func TestManifestOperations(t *testing.T) {
 func TestManifestProblemsNameTheirPlace(t *testing.T) {
 	t.Parallel()
 	text := strings.NewReplacer(`"operations":[`, "\n\"operations\": [\n  ", `"method":"GET"`, "\n    \"method\": \"get\"").Replace(goodManifest)
-	same(t, read(t, withManifest(t, text)),
+	projecttest.Same(t, read(t, withManifest(t, text)),
 		"manifest_invalid [worker.json operations 0 method]: value must be one of 'GET', 'POST', 'PUT', 'PATCH', 'DELETE' (line 4, column 15)")
-	same(t, read(t, withManifest(t, strings.Replace(goodManifest, `"name":"n"`, `"nam":"n"`, 1))),
+	projecttest.Same(t, read(t, withManifest(t, strings.Replace(goodManifest, `"name":"n"`, `"nam":"n"`, 1))),
 		"manifest_invalid [worker.json name]: the key is required (line 1, column 1)",
 		"manifest_invalid [worker.json nam]: the key is not known here (line 1, column 27)")
 }

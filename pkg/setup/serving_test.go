@@ -25,6 +25,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/config"
 	"github.com/teamsync/edge-workers/pkg/control"
 	"github.com/teamsync/edge-workers/pkg/observe"
+	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/provider/cloudflare"
 	"github.com/teamsync/edge-workers/test/plane"
 )
@@ -158,7 +159,7 @@ func (p *process) ask(t *testing.T, method, path, media string, body []byte) (in
 
 func (p *process) submit(t *testing.T) (int, string) {
 	t.Helper()
-	return p.ask(t, http.MethodPost, "/worker/versions", "application/gzip", plane.Archive(t, plane.Project("one")))
+	return p.ask(t, http.MethodPost, "/worker/versions", "application/gzip", projecttest.Archive(t, plane.Project("one")))
 }
 
 // S2-001, S2-022, S2-023, S0-22, S1-042: with incomplete cloud settings the API

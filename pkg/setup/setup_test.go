@@ -23,6 +23,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/config"
 	"github.com/teamsync/edge-workers/pkg/control"
 	"github.com/teamsync/edge-workers/pkg/observe"
+	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/setup"
 	"github.com/teamsync/edge-workers/test/plane"
 )
@@ -102,7 +103,7 @@ func (f *folder) post(s *setup.System) [3]string {
 	f.t.Helper()
 	var out [3]string
 	for i, c := range []struct{ path, media, body string }{
-		{"/worker/versions", "application/gzip", string(plane.Archive(f.t, plane.Project("one")))},
+		{"/worker/versions", "application/gzip", string(projecttest.Archive(f.t, plane.Project("one")))},
 		{"/worker/deployments", "application/json", `{"version_id":"x","base_revision":1}`},
 		{"/worker/invoke/echo.say", "application/json", "{}"},
 	} {

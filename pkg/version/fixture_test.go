@@ -12,6 +12,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/artifact"
 	"github.com/teamsync/edge-workers/pkg/database"
 	"github.com/teamsync/edge-workers/pkg/database/databasetest"
+	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/version"
 	"github.com/teamsync/edge-workers/test/plane"
 )
@@ -34,7 +35,7 @@ var errLost = errors.New("connection reset")
 // submission is an upload of the plane's tenant.
 func submission(t *testing.T, p *plane.Plane, text string) version.Submission {
 	t.Helper()
-	return version.Submission{Tenant: p.Tenant, Actor: p.Actor, Archive: bytes.NewReader(plane.Archive(t, plane.Project(text)))}
+	return version.Submission{Tenant: p.Tenant, Actor: p.Actor, Archive: bytes.NewReader(projecttest.Archive(t, plane.Project(text)))}
 }
 
 // over returns a submitter whose store is the backend.

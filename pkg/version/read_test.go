@@ -11,6 +11,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/artifact"
 	"github.com/teamsync/edge-workers/pkg/canonical"
 	"github.com/teamsync/edge-workers/pkg/fault"
+	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/version"
 	"github.com/teamsync/edge-workers/test/plane"
 )
@@ -18,7 +19,7 @@ import (
 // S0-55, S0-60: the exact bytes, whatever became of the version since.
 func TestSource(t *testing.T) {
 	each(t, func(t *testing.T, p *plane.Plane) {
-		archive := plane.Archive(t, plane.Project("one"))
+		archive := projecttest.Archive(t, plane.Project("one"))
 		submitted, err := p.Submitter.Submit(t.Context(), version.Submission{Tenant: p.Tenant, Actor: p.Actor, Archive: bytes.NewReader(archive)})
 		must(t, err)
 		p.Submit("two")

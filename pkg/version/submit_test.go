@@ -14,6 +14,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/database"
 	"github.com/teamsync/edge-workers/pkg/database/databasetest"
 	"github.com/teamsync/edge-workers/pkg/fault"
+	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/version"
 	"github.com/teamsync/edge-workers/test/plane"
 )
@@ -23,7 +24,7 @@ import (
 // exact objects; a refused one leaves no row, no object and no gap.
 func TestSubmission(t *testing.T) {
 	each(t, func(t *testing.T, p *plane.Plane) {
-		archive := plane.Archive(t, plane.Project("one"))
+		archive := projecttest.Archive(t, plane.Project("one"))
 		v, err := p.Submitter.Submit(t.Context(), version.Submission{Tenant: p.Tenant, Actor: p.Actor, Archive: bytes.NewReader(archive)})
 		must(t, err)
 		row := p.Version(v.ID)
@@ -38,7 +39,7 @@ func TestSubmission(t *testing.T) {
 			t.Error("the stored bundle is not the one recorded")
 		}
 		for _, broken := range []map[string]string{{"worker.json": "{"}, {}, {"worker.json": plane.Project("x")["worker.json"]}} {
-			_, err := p.Submitter.Submit(t.Context(), version.Submission{Tenant: p.Tenant, Actor: p.Actor, Archive: bytes.NewReader(plane.Archive(t, broken))})
+			_, err := p.Submitter.Submit(t.Context(), version.Submission{Tenant: p.Tenant, Actor: p.Actor, Archive: bytes.NewReader(projecttest.Archive(t, broken))})
 			if fault.KindOf(err) != fault.Invalid {
 				t.Errorf("refused: %v", err)
 			}

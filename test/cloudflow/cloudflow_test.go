@@ -13,6 +13,7 @@ import (
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/admission"
 	"github.com/teamsync/edge-workers/pkg/control"
+	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/provider/providertest"
 	"github.com/teamsync/edge-workers/test/plane"
 )
@@ -78,7 +79,7 @@ func TestRefusedRelease(t *testing.T) {
 	refused := func(status models.WorkerStatus) {
 		t.Helper()
 		s.front.Counts()
-		d := s.admit(s.submit(plane.Archive(t, broken)))
+		d := s.admit(s.submit(projecttest.Archive(t, broken)))
 		s.deliver(d, false)
 		s.want(d, models.OutboxFailed, "cloudflare_upload_rejected", models.VersionFailed, status)
 		s.wantRequests(1, 0)

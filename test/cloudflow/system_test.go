@@ -27,6 +27,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/edgehost"
 	"github.com/teamsync/edge-workers/pkg/edgehost/workerd"
 	"github.com/teamsync/edge-workers/pkg/project"
+	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/provider"
 	"github.com/teamsync/edge-workers/pkg/provider/cloudflare"
 	"github.com/teamsync/edge-workers/pkg/provider/providertest"
@@ -154,7 +155,7 @@ func (s *system) submit(archive []byte) models.Version {
 // small submits a project of a few lines that says text.
 func (s *system) small(text string) models.Version {
 	s.T.Helper()
-	return s.submit(plane.Archive(s.T, plane.Project(text)))
+	return s.submit(projecttest.Archive(s.T, plane.Project(text)))
 }
 
 func (s *system) orders() models.Version {

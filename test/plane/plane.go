@@ -4,15 +4,12 @@
 package plane
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/ed25519"
 	"fmt"
 	"log/slog"
 	"os"
-	"sort"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +26,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/database"
 	"github.com/teamsync/edge-workers/pkg/deploy"
 	"github.com/teamsync/edge-workers/pkg/outbox"
+	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/provider"
 	"github.com/teamsync/edge-workers/pkg/tenancy"
 	"github.com/teamsync/edge-workers/pkg/ticket"
@@ -175,7 +173,7 @@ func (p *Plane) Submit(text string) models.Version {
 func (p *Plane) SubmitPolicy(text string, policy builder.Policy) models.Version {
 	p.T.Helper()
 	v, err := p.Submitter.Submit(context.Background(), version.Submission{
-		Tenant: p.Tenant, Actor: p.Actor, Archive: bytes.NewReader(Archive(p.T, Project(text))), Policy: policy,
+		Tenant: p.Tenant, Actor: p.Actor, Archive: bytes.NewReader(projecttest.Archive(p.T, Project(text))), Policy: policy,
 	})
 	p.ok(err)
 	return v
@@ -248,33 +246,6 @@ func Project(text string) map[string]string {
 			"compatibility_date": "2026-01-01", "operations": [{"id": "echo.say", "method": "POST", "path": "/say"}]}`,
 		"src/index.js": fmt.Sprintf("export default { 'echo.say': (input) => ({ said: input, by: %q }) };\n", text),
 	}
-}
-
-// Archive packs files as a .tar.gz with sorted names.
-func Archive(t testing.TB, files map[string]string) []byte {
-	t.Helper()
-	var buffer bytes.Buffer
-	zip := gzip.NewWriter(&buffer)
-	archive := tar.NewWriter(zip)
-	names := make([]string, 0, len(files))
-	for name := range files {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
-		err := archive.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(files[name])), Typeflag: tar.TypeReg})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = archive.Write([]byte(files[name]))
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if archive.Close() != nil || zip.Close() != nil {
-		t.Fatal("pack the archive")
-	}
-	return buffer.Bytes()
 }
 
 // Published records what was handed to the transport. Err, when set, is what

@@ -41,9 +41,6 @@ type Daemon struct {
 	done    chan struct{}
 }
 
-// PID is the server's process id.
-func (d *Daemon) PID() int { return d.command.Process.Pid }
-
 // Done is closed when the server's process has ended, for whatever reason.
 func (d *Daemon) Done() <-chan struct{} { return d.done }
 
