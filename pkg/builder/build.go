@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/teamsync/edge-workers/pkg/canonical"
 	"github.com/teamsync/edge-workers/pkg/fault"
@@ -19,33 +20,43 @@ var ErrTimeout = fault.Coded(fault.Timeout, "build_timeout", "The project build 
 // run builds within the time limit. The slot is given back when the work has
 // really ended, which may be after the caller has its answer.
 func (b *Builder) run(ctx context.Context, in Input) (*Output, error) {
+	return within(ctx, b.timeout, func(ctx context.Context) (*Output, error) {
+		defer b.slots.Release(1)
+		return b.make(ctx, in)
+	})
+}
+
+// within runs work and waits for it no longer than limit, nor than ctx lives.
+// Work that has ended is never answered with the limit: only the waiter ends
+// the context, so that it cannot be found ended beside a result.
+func within[T any](ctx context.Context, limit time.Duration, work func(context.Context) (T, error)) (T, error) {
 	type outcome struct {
-		out *Output
+		out T
 		err error
 	}
-	limited, cancel := context.WithTimeout(ctx, b.timeout)
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	done := make(chan outcome, 1)
 	go func() {
-		defer b.slots.Release(1)
-		defer cancel()
 		// A panic of the bundler must not end the process that serves other
 		// tenants.
 		defer func() {
 			if reason := recover(); reason != nil {
-				done <- outcome{nil, panicked(reason)}
+				done <- outcome{err: panicked(reason)}
 			}
 		}()
-		out, err := b.make(limited, in)
+		out, err := work(limited)
 		done <- outcome{out, err}
 	}()
+	var none T
 	select {
 	case result := <-done:
 		if result.err != nil && limited.Err() != nil && errors.Is(result.err, limited.Err()) {
-			return nil, stopped(ctx)
+			return none, stopped(ctx)
 		}
 		return result.out, result.err
 	case <-limited.Done():
-		return nil, stopped(ctx)
+		return none, stopped(ctx)
 	}
 }
 

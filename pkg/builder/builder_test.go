@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/teamsync/edge-workers/pkg/fault"
 	"github.com/teamsync/edge-workers/pkg/project"
@@ -306,6 +307,18 @@ func TestBuildTimeout(t *testing.T) {
 	err = b.slots.Acquire(t.Context(), 1)
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// Work that ends in time is answered with its result, however late its waiter
+// is scheduled.
+func TestWorkInTimeIsNeverATimeout(t *testing.T) {
+	t.Parallel()
+	for i := range 20_000 {
+		got, err := within(t.Context(), time.Hour, func(context.Context) (int, error) { return i, nil })
+		if got != i || err != nil {
+			t.Fatalf("run %d: %d, %v", i, got, err)
+		}
 	}
 }
 
