@@ -58,7 +58,8 @@ const (
 	// OutboxLeased: one owner works on it until its lease ends; the recovery
 	// sweep rescues it after that.
 	OutboxLeased OutboxStatus = "leased"
-	// OutboxCompleted, OutboxFailed and OutboxCancelled are final (S2-264).
+	// OutboxCompleted, OutboxFailed and OutboxCancelled are final for a
+	// deployment (S2-264).
 	OutboxCompleted OutboxStatus = "completed"
 	OutboxFailed    OutboxStatus = "failed"
 	OutboxCancelled OutboxStatus = "cancelled"
@@ -117,6 +118,7 @@ var OutboxEdges = []Edge[OutboxStatus]{
 	{OutboxLeased, OutboxCancelled, "cleanup of referenced objects"},
 	{OutboxLeased, OutboxUncertain, "ambiguous result"},
 	{OutboxUncertain, OutboxPending, "company repair"},
+	{OutboxCompleted, OutboxPending, "cleanup whose writer came back late"},
 }
 
 // Permits reports whether edges hold the step from → to.

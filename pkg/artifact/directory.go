@@ -303,15 +303,23 @@ func (d *Directory) Delete(ctx context.Context, key string) error {
 	}
 	removed := stagingFolder + "/" + uuid.NewString()
 	err = d.root.Rename(key, removed)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return fmt.Errorf("remove artifact: %w", err)
+		return d.gone(ctx, key, fmt.Errorf("remove artifact: %w", err))
 	}
 	err = d.syncFolder(path.Dir(key))
 	if err != nil {
 		return fmt.Errorf("flush artifact folder: %w", err)
 	}
 	return d.root.RemoveAll(removed)
+}
+
+// gone turns the failure to remove an object into success when there is none
+// any more. A rename that finds nothing is no proof: its target's folder may be
+// what is missing.
+func (d *Directory) gone(ctx context.Context, key string, cause error) error {
+	exists, err := d.present(ctx, key)
+	if err == nil && !exists {
+		return nil
+	}
+	return errors.Join(cause, err)
 }

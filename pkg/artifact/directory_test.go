@@ -63,6 +63,35 @@ func TestDirectoryRemovesHalfWrittenObjects(t *testing.T) {
 	}
 }
 
+// A deletion that fails because of something else than a missing object says
+// so: a sweep that believed it would forget the object.
+func TestDirectoryDeleteIsNotTakenForDone(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	store := artifact.NewFenced(openDirectory(t, folder))
+	object := artifacttest.NewObject(artifact.Project, "id", []byte("content"))
+	key, err := object.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Put(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+	staging := filepath.Join(folder, "tmp")
+	if err := os.RemoveAll(staging); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Delete(t.Context(), object.Tenant, object.Kind, key); !errors.Is(err, artifact.ErrUnavailable) {
+		t.Errorf("nothing was deleted and the answer was %v", err)
+	}
+	if err := os.Mkdir(staging, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Delete(t.Context(), object.Tenant, object.Kind, key); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDirectoryRefusesLinks(t *testing.T) {
 	t.Parallel()
 	object := artifacttest.NewObject(artifact.Project, "id", []byte("content"))

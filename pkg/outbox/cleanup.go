@@ -53,7 +53,7 @@ func (o *Outbox) CreateCleanupIntent(ctx context.Context, in CleanupIntent) erro
 		if err != nil {
 			return err
 		}
-		due := now.Add(CleanupGrace + time.Second).Truncate(time.Second) // never before the grace
+		due := ceil(now.Add(CleanupGrace))
 		return tx.Create(&models.Outbox{
 			ID: uuid.NewString(), Operation: models.OperationArtifactCleanup, TicketID: uuid.NewString(),
 			DedupeKey: CleanupDedupeKey(in.ArtifactID), Status: models.OutboxPending,
@@ -99,7 +99,9 @@ var ErrNotAdoptable = errors.New("the cleanup intent cannot be adopted")
 
 // AdoptCleanup cancels the pending intent in the transaction that lands the
 // version (S0-69, S1-157). It checks the tenant and the four keys and digests
-// again (S1-158, S1-159) and points the row to the version.
+// again (S1-158, S1-159) and points the row to the version. An intent that a
+// sweep has once claimed is not adoptable even when it is pending again: its
+// objects may be gone.
 func AdoptCleanup(tx *database.Tx, in CleanupIntent, versionID string) error {
 	var rows []models.Outbox
 	err := in.Tenant.Own(tx.Locked()).
@@ -107,7 +109,7 @@ func AdoptCleanup(tx *database.Tx, in CleanupIntent, versionID string) error {
 	if err != nil {
 		return fmt.Errorf("lock the cleanup intent: %w", err)
 	}
-	if len(rows) != 1 || rows[0].Status != models.OutboxPending {
+	if len(rows) != 1 || rows[0].Status != models.OutboxPending || rows[0].Attempts > 0 {
 		return ErrNotAdoptable
 	}
 	var payload CleanupPayload
@@ -129,9 +131,10 @@ func AdoptCleanup(tx *database.Tx, in CleanupIntent, versionID string) error {
 		}), "adopt the cleanup intent")
 }
 
-// MakeCleanupDue makes a pending intent due at once, because its submission
-// did not commit (S0-72, S1-160). An intent that is no longer pending is left
-// alone: it was adopted, or a sweep has it.
+// MakeCleanupDue makes the intent of a submission that did not commit due at
+// once (S0-72, S1-160). A sweep that has it, or is done with it, did not see
+// what was written last: its lease or its settlement is taken back. An adopted
+// intent is left alone, and so is one that failed.
 func (o *Outbox) MakeCleanupDue(ctx context.Context, tenant models.Tenant, artifactID, code string) error {
 	if code == "" {
 		code = CodeNotCommitted
@@ -142,8 +145,12 @@ func (o *Outbox) MakeCleanupDue(ctx context.Context, tenant models.Tenant, artif
 			return err
 		}
 		return tenant.Own(tx.Model(&models.Outbox{})).
-			Where("operation = ? AND dedupe_key = ? AND status = ?", models.OperationArtifactCleanup, CleanupDedupeKey(artifactID), models.OutboxPending).
-			UpdateColumns(map[string]any{"next_attempt_at": now.Truncate(time.Second), "last_error_code": code, "updated_at": now}).Error
+			Where("operation = ? AND dedupe_key = ? AND status IN ?", models.OperationArtifactCleanup, CleanupDedupeKey(artifactID),
+				[]models.OutboxStatus{models.OutboxPending, models.OutboxLeased, models.OutboxCompleted}).
+			UpdateColumns(map[string]any{
+				"status": models.OutboxPending, "next_attempt_at": now.Truncate(time.Second), "last_error_code": code,
+				"lease_owner": "", "lease_expires_at": nil, "updated_at": now,
+			}).Error
 	})
 	if err != nil {
 		return fmt.Errorf("make the cleanup intent due: %w", err)

@@ -170,7 +170,7 @@ func TestAdoptionComparesKeysAndDigests(t *testing.T) {
 }
 
 // S0-72, S1-160, S1-161: a submission that did not commit makes its intent due
-// now, with the code; one that was adopted or taken is left alone.
+// now, with the code; one that was adopted is left alone.
 func TestMakeCleanupDue(t *testing.T) {
 	each(t, func(t *testing.T, p *plane.Plane) {
 		for code, want := range map[string]string{"": "submission_not_committed", "another": "another"} {
@@ -181,7 +181,7 @@ func TestMakeCleanupDue(t *testing.T) {
 			if row.Status != models.OutboxPending || row.LastErrorCode != want || row.NextAttemptAt.After(now(t, p)) || row.NextAttemptAt.Nanosecond() != 0 {
 				t.Errorf("%+v", row)
 			}
-			for _, status := range []string{"cancelled", "leased", "completed", "failed"} {
+			for _, status := range []string{"cancelled", "failed", "uncertain"} {
 				set(t, p, row.ID, "status = ?, last_error_code = ''", status)
 				before := find(t, p, in)
 				must(t, p.Outbox.MakeCleanupDue(t.Context(), p.Tenant, in.ArtifactID, code))

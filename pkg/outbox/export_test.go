@@ -10,3 +10,12 @@ import (
 func (o *Outbox) ClaimRecoverableIn(tx *database.Tx, c RecoveryClaim) ([]models.Outbox, error) {
 	return o.claimRecoverable(tx, c.Clamped())
 }
+
+// ClaimCleanupsIn is ClaimCleanups inside a transaction that a test holds open.
+func (o *Outbox) ClaimCleanupsIn(tx *database.Tx, token string, limit int) ([]models.Outbox, error) {
+	now, err := tx.Now()
+	if err != nil {
+		return nil, err
+	}
+	return o.claimCleanups(tx, token, limit, now)
+}

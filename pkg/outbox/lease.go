@@ -46,7 +46,7 @@ type LeaseRequest struct {
 	BatchAttempt int
 }
 
-// Lease is one owner's hold on a deploy row.
+// Lease is one owner's hold on a row.
 type Lease struct {
 	OutboxID string
 	Tenant   models.Tenant
@@ -61,7 +61,8 @@ type Lease struct {
 	// Asked is the local time just before the lease was taken: a local timer
 	// that runs from it can end early, but never after the lease.
 	Asked time.Time
-	// Wait is how long a NotDue row needs until it is due.
+	// Wait is how long a NotDue row needs until it is due, and what is left of
+	// a cleanup intent's grace.
 	Wait time.Duration
 	// Row is the row as it was when leased.
 	Row models.Outbox

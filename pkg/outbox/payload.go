@@ -117,3 +117,33 @@ func (p CleanupPayload) Validate() error {
 	}
 	return nil
 }
+
+// Keys lists the object keys of both items.
+func (p CleanupPayload) Keys() []string {
+	keys := make([]string, len(p.Items))
+	for i, item := range p.Items {
+		keys[i] = item.ObjectKey
+	}
+	return keys
+}
+
+// Project is the item of the project archive; the zero item when there is none.
+func (p CleanupPayload) Project() CleanupItem {
+	for _, item := range p.Items {
+		if item.Kind == "project" {
+			return item
+		}
+	}
+	return CleanupItem{}
+}
+
+// DecodeCleanup reads and checks the payload of a cleanup row (S1-140 to
+// S1-143).
+func DecodeCleanup(row models.Outbox) (CleanupPayload, error) {
+	var p CleanupPayload
+	err := decodePayload(row, &p)
+	if err != nil {
+		return CleanupPayload{}, err
+	}
+	return p, p.Validate()
+}

@@ -99,21 +99,32 @@ func TestVersionDoesNotCommit(t *testing.T) {
 	})
 }
 
-// S0-69: an intent that a sweep has taken cannot be adopted, and then there is
-// no version either.
+// S0-63, S0-69, S0-89: an intent that a sweep has taken, or is done with, cannot
+// be adopted, and then there is no version either. Whatever was written is
+// spoken of again.
 func TestTakenIntentStopsTheVersion(t *testing.T) {
-	each(t, func(t *testing.T, p *plane.Plane) {
-		h := &hooked{Backend: p.Backend, after: func(n int, _ string) error {
-			if n == 2 {
-				p.Exec("UPDATE edge_worker_outbox SET status = 'leased'")
-			}
-			return nil
-		}}
-		_, err := over(t, p, h).Submit(t.Context(), submission(t, p, "one"))
-		if !errors.Is(err, outbox.ErrNotAdoptable) || len(versions(t, p)) != 0 || intents(t, p)[0].Status != models.OutboxLeased {
-			t.Errorf("%v", err)
-		}
-	})
+	for name, columns := range map[string]string{
+		"leased": "status = 'leased', lease_owner = 'sweep:1', attempts = 1", "completed": "status = 'completed', attempts = 1", "pending again": "attempts = 1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, p *plane.Plane) {
+				h := &hooked{Backend: p.Backend, after: func(n int, _ string) error {
+					if n == 2 {
+						p.Exec("UPDATE edge_worker_outbox SET " + columns)
+					}
+					return nil
+				}}
+				_, err := over(t, p, h).Submit(t.Context(), submission(t, p, "one"))
+				if !errors.Is(err, outbox.ErrNotAdoptable) || len(versions(t, p)) != 0 {
+					t.Errorf("%v", err)
+				}
+				row := intents(t, p)[0]
+				if row.Status != models.OutboxPending || row.LeaseOwner != "" || row.NextAttemptAt.After(row.UpdatedAt) || covered(t, p, h.puts) != 2 {
+					t.Errorf("%+v", row)
+				}
+			})
+		})
+	}
 }
 
 // second runs hook at the commit of the version, which is the second of a

@@ -54,6 +54,26 @@ func Of(query *gorm.DB, tenant models.Tenant, id string) (models.Version, error)
 	return rows[0], nil
 }
 
+// Owners tells which of the object keys the tenant's versions reference, and
+// by which version each (S0-77, S1-145). A key counts in either column.
+func Owners(query *gorm.DB, tenant models.Tenant, keys []string) (map[string]string, error) {
+	var rows []models.Version
+	err := tenant.Own(query).Select("id", "project_object_key", "bundle_object_key").
+		Where("(project_object_key IN ? OR bundle_object_key IN ?)", keys, keys).Find(&rows).Error
+	if err != nil {
+		return nil, fmt.Errorf("look for the owners of stored objects: %w", err)
+	}
+	owners := map[string]string{}
+	for _, key := range keys {
+		for _, row := range rows {
+			if key != "" && (row.ProjectObjectKey == key || row.BundleObjectKey == key) {
+				owners[key] = row.ID
+			}
+		}
+	}
+	return owners, nil
+}
+
 // Page is one page of a list, newest revision first. Next is empty at the end.
 type Page struct {
 	Items []models.Version

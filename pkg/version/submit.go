@@ -315,7 +315,7 @@ func (s *Submitter) readBack(ctx context.Context, l landing, cause error) (model
 		return models.Version{}, ErrOutcomeUnknown.Because(errors.Join(cause, err))
 	case len(rows) == 1 && intent.Status == models.OutboxCancelled:
 		return rows[0], nil
-	case len(rows) == 0 && intent.Status == models.OutboxPending:
+	case len(rows) == 0 && intent.Status != models.OutboxCancelled:
 		s.abandon(ctx, l)
 		return models.Version{}, fmt.Errorf("the version was not committed: %w", cause)
 	}

@@ -110,8 +110,8 @@ func (e evidence) owners() []string {
 	return found
 }
 
-// terminal is I3: terminal never leaves terminal, and no step is taken that
-// the ladder does not have.
+// terminal is I3: a deployment never leaves terminal, and no step is taken
+// that the ladder does not have.
 func (e evidence) terminal() []string {
 	found := []string{}
 	for _, c := range e.History {
@@ -120,7 +120,8 @@ func (e evidence) terminal() []string {
 		}
 		switch c.Kind {
 		case string(models.OperationDeploy), string(models.OperationArtifactCleanup):
-			if models.OutboxStatus(c.Was).Released() || !models.Permits(models.OutboxEdges, models.OutboxStatus(c.Was), models.OutboxStatus(c.Became)) {
+			ended := c.Kind == string(models.OperationDeploy) && models.OutboxStatus(c.Was).Released()
+			if ended || !models.Permits(models.OutboxEdges, models.OutboxStatus(c.Was), models.OutboxStatus(c.Became)) {
 				found = append(found, fmt.Sprintf("I3: a row went from %s to %s", c.Was, c.Became))
 			}
 		case "version":
@@ -151,8 +152,8 @@ func (e evidence) mutations() []string {
 	return nil
 }
 
-// objects is I7: every object has a version or an intent that will remove it,
-// and every version has its objects.
+// objects is I7: when every intent has come to its end, every object has a
+// version and every version its objects.
 func (e evidence) objects() []string {
 	found := []string{}
 	owned, stored := map[string]bool{}, map[string]bool{}
@@ -168,10 +169,8 @@ func (e evidence) objects() []string {
 		}
 	}
 	for _, row := range e.Rows {
-		if row.Operation == models.OperationArtifactCleanup && row.Status == models.OutboxPending && row.Payload != nil {
-			for _, key := range e.Objects {
-				owned[key] = owned[key] || strings.Contains(*row.Payload, key)
-			}
+		if row.Operation == models.OperationArtifactCleanup && row.Status != models.OutboxCompleted && row.Status != models.OutboxCancelled {
+			found = append(found, fmt.Sprintf("I7: an intent ended as %s", row.Status))
 		}
 	}
 	for _, key := range e.Objects {

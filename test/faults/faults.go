@@ -88,6 +88,9 @@ var Steps = []Step{
 	{"claimDone", Redis, "mark the delivery as done"},
 	{"recoveryClaim", Database, "commit a sweep's claim"},
 	{"repairCommit", Database, "commit a repair"},
+	{"cleanupClaim", Database, "commit a cleanup sweep's claim"},
+	{"cleanupDelete", Store, "delete a stored object"},
+	{"cleanupSettle", Database, "commit the end of a cleanup"},
 }
 
 // Scene is the moment of the story at which the fault is met: the command of
@@ -102,6 +105,7 @@ const (
 	SceneSweep  Scene = "sweep"  // an admitted deployment whose message was lost
 	SceneRepair Scene = "repair" // an uncertain deployment
 	SceneReread Scene = "reread" // a repaired deployment: the run only reads
+	SceneClean  Scene = "clean"  // a submission that died before its commit, with a due intent
 )
 
 // scenes says which steps each scene's command passes.
@@ -115,6 +119,7 @@ var scenes = []struct {
 	{SceneSweep, []string{"recoveryClaim", "submittingMirror", "publish"}},
 	{SceneRepair, []string{"repairCommit", "submittingMirror", "publish"}},
 	{SceneReread, []string{"deliveryClaim", "lease", "snapshot", "deployingMirror", "readBack", "probe", "settle", "claimDone"}},
+	{SceneClean, []string{"cleanupClaim", "cleanupDelete", "cleanupSettle"}},
 }
 
 // Cell is one cell of the matrix.

@@ -83,6 +83,10 @@ func passTime(ctx context.Context, db *database.DB, company string) error {
 			lease_expires_at = CASE WHEN lease_expires_at IS NULL THEN NULL ELSE NOW(6) - INTERVAL 1 SECOND END,
 			next_attempt_at = CASE WHEN next_attempt_at IS NULL THEN NULL ELSE FROM_UNIXTIME(FLOOR(UNIX_TIMESTAMP()) - 1) END
 			WHERE operation = 'deploy' AND status IN ('pending', 'leased') AND company_id = ` + quoted(company),
+			`UPDATE edge_worker_outbox SET created_at = created_at - INTERVAL 901 SECOND, updated_at = NOW(6) - INTERVAL 301 SECOND,
+			lease_expires_at = CASE WHEN lease_expires_at IS NULL THEN NULL ELSE NOW(6) - INTERVAL 1 SECOND END,
+			next_attempt_at = CASE WHEN next_attempt_at IS NULL THEN NULL ELSE FROM_UNIXTIME(FLOOR(UNIX_TIMESTAMP()) - 1) END
+			WHERE operation = 'artifact_cleanup' AND status IN ('pending', 'leased') AND company_id = ` + quoted(company),
 			"SET @fault_clock = NULL",
 		} {
 			err := tx.Session(&gorm.Session{}).Exec(statement).Error

@@ -167,6 +167,13 @@ func (o *outside) hitCount() int {
 	return len(o.hits)
 }
 
+// forgetHits leaves the hits so far out of the count.
+func (o *outside) forgetHits() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.hits = nil
+}
+
 // setReadable makes the provider's reads work or fail.
 func (o *outside) setReadable(readable bool) {
 	o.mu.Lock()

@@ -17,6 +17,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/database"
 	"github.com/teamsync/edge-workers/pkg/tenancy"
 	"github.com/teamsync/edge-workers/test/faults/control"
+	"github.com/teamsync/edge-workers/test/faults/failpoint"
 	"github.com/teamsync/edge-workers/transports"
 )
 
@@ -172,6 +173,11 @@ func (s *story) reach(scene Scene) []string {
 	if scene == SceneSubmit {
 		return []string{"submit", "first"}
 	}
+	if scene == SceneClean {
+		s.abandonSubmission()
+		s.passTime()
+		return []string{"clean"}
+	}
 	s.must("submit", "first")
 	v, _ := s.version()
 	admit := []string{"admit", v.ID, s.revision()}
@@ -203,6 +209,18 @@ func (s *story) reach(scene Scene) []string {
 	return s.delivery()
 }
 
+// abandonSubmission kills a submission whose objects are stored and whose
+// version is not committed. That kill is not the cell's fault.
+func (s *story) abandonSubmission() {
+	s.t.Helper()
+	result, err := s.start("submitCommitBefore", failpoint.Kill, "submit", "abandoned").wait()
+	s.ok(err)
+	if result.Signal == 0 {
+		s.t.Fatalf("the submission was not killed: code %d\n%s", result.Code, result.Log)
+	}
+	s.outside.forgetHits()
+}
+
 // delivery takes the one message that waits and gives the command that runs
 // it.
 func (s *story) delivery() []string {
@@ -226,10 +244,38 @@ func (s *story) passTime() {
 // maxRounds bounds the recovery; every story ends in less.
 const maxRounds = 10
 
-// recover brings the story to its end with processes that meet no fault: it
-// repeats what a client would repeat, lets time pass, sweeps, delivers, and
-// repairs once what is uncertain.
+// recover brings the story to its end with processes that meet no fault. What
+// no version owns is then no longer stored.
 func (s *story) recover() {
+	s.t.Helper()
+	s.deploy()
+	s.clean()
+}
+
+// clean lets the grace of the intents pass and runs cleanup sweeps, two at
+// once, until no intent is open.
+func (s *story) clean() {
+	s.t.Helper()
+	for range maxRounds {
+		var open int64
+		s.ok(s.config.Tenant.Own(s.ground.DB.Read(s.ctx)).Model(&models.Outbox{}).
+			Where("operation = ? AND status IN ?", models.OperationArtifactCleanup, []models.OutboxStatus{models.OutboxPending, models.OutboxLeased}).Count(&open).Error)
+		if open == 0 {
+			return
+		}
+		s.passTime()
+		both := []*process{s.start("", "", "clean"), s.start("", "", "clean")}
+		for _, p := range both {
+			_, err := p.wait() // a sweep that fails leaves the intent open
+			s.ok(err)
+		}
+	}
+	s.violated("I7", "an intent is still open after %d rounds of cleanup", maxRounds)
+}
+
+// deploy repeats what a client would repeat, lets time pass, sweeps, delivers,
+// and repairs once what is uncertain.
+func (s *story) deploy() {
 	s.t.Helper()
 	repaired := false
 	for range maxRounds {

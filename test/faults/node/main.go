@@ -5,6 +5,7 @@
 //	node CONFIG admit VERSION REVISION
 //	node CONFIG run OUTBOX_ID MESSAGE_ID
 //	node CONFIG sweep
+//	node CONFIG clean
 //	node CONFIG repair TICKET REVISION
 //
 // Exit code 0 of run acknowledges the message.
@@ -64,6 +65,9 @@ func (n *node) do(ctx context.Context, command string, args []string) (control.R
 		return control.Reply{}, n.task.Run(ctx, args[0], n.config.Tenant.CompanyID, n.config.Tenant.DepartmentID, args[1])
 	case command == "sweep" && len(args) == 0:
 		result, err := n.republisher.RunOnce(ctx, sweepBudget)
+		return control.Reply{Sweep: result}, err
+	case command == "clean" && len(args) == 0:
+		result, err := n.cleaner.RunOnce(ctx, sweepBudget)
 		return control.Reply{Sweep: result}, err
 	case command == "repair" && len(args) == 2:
 		revision, err := strconv.ParseInt(args[1], 10, 64)

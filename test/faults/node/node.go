@@ -46,6 +46,7 @@ type node struct {
 	desk        *admission.Desk
 	task        *deploy.Task
 	republisher *reconcile.Republisher
+	cleaner     *reconcile.Cleaner
 }
 
 func open(ctx context.Context, config control.Config) (*node, error) {
@@ -82,12 +83,15 @@ func open(ctx context.Context, config control.Config) (*node, error) {
 	rows, mirror, valid := outbox.New(db, outbox.CloudScope(config.Namespace)), ticket.NewMirror(client, log), func() error { return nil }
 	objects := artifact.NewFenced(backend)
 	n := &node{config: config, republisher: reconcile.NewRepublisher(reconcile.RepublishParams{Outbox: rows, Mirror: mirror, Publisher: world, Log: log})}
-	var failures [3]error
+	var failures [4]error
 	n.submitter, failures[0] = version.NewSubmitter(version.Params{DB: db, Outbox: rows, Builder: build, Store: objects, Provider: valid, Log: log})
 	n.desk, failures[1] = admission.New(admission.Params{DB: db, Outbox: rows, Redis: client, Mirror: mirror, Publisher: world, Provider: valid, Log: log})
 	n.task, failures[2] = deploy.New(deploy.Params{
 		DB: db, Outbox: rows, Redis: client, Mirror: mirror, Store: objects, Prober: world, Purger: world, Metrics: metrics, Log: log,
 		Owner: "node-" + uuid.NewString()[:8], Provider: func() (provider.Provider, error) { return api, nil },
+	})
+	n.cleaner, failures[3] = reconcile.NewCleaner(reconcile.CleanupParams{
+		DB: db, Outbox: rows, Store: func() (artifact.Store, error) { return objects, nil }, Owner: "node-" + uuid.NewString()[:8], Log: log,
 	})
 	return n, errors.Join(failures[:]...)
 }

@@ -133,3 +133,16 @@ func (s *store) Get(ctx context.Context, key string) (artifact.Info, io.ReadClos
 	}
 	return artifact.Info{}, nil, errors.Join(errStore, body.Close())
 }
+
+// Delete implements artifact.Backend.
+func (s *store) Delete(ctx context.Context, key string) error {
+	how := s.take()
+	if how == wire.CutBefore {
+		return errStore
+	}
+	err := s.Directory.Delete(ctx, key)
+	if how == wire.CutAfter {
+		return errors.Join(errStore, err)
+	}
+	return err
+}
