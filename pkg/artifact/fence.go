@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -109,10 +110,13 @@ func readBounded(body io.Reader, declared, max int64) ([]byte, error) {
 	if declared > max {
 		return nil, fmt.Errorf("%w: declared %d, bound %d", ErrTooLarge, declared, max)
 	}
-	content, err := io.ReadAll(io.LimitReader(body, max+1))
+	var buffer bytes.Buffer
+	buffer.Grow(int(declared+1) + bytes.MinRead) // read without growing
+	_, err := buffer.ReadFrom(io.LimitReader(body, max+1))
 	if err != nil {
 		return nil, err
 	}
+	content := buffer.Bytes()
 	if int64(len(content)) > max {
 		return nil, fmt.Errorf("%w: received more than %d", ErrTooLarge, max)
 	}

@@ -133,13 +133,22 @@ func (d dialect) tableOptions() string {
 	return ""
 }
 
-// nowQuery reads the database's clock as microseconds since 1970 in UTC. SQLite
+// micros reads the database's clock as microseconds since 1970 in UTC. SQLite
 // counts in whole milliseconds.
-func (d dialect) nowQuery() string {
+func (d dialect) micros() string {
 	if d == mysqlDialect {
-		return "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
+		return "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
 	}
-	return "SELECT CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) * 1000"
+	return "CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) * 1000"
+}
+
+// forUpdate ends a hand-written query that locks what it reads. SQLite
+// transactions hold the one write lock from their start instead.
+func (d dialect) forUpdate() string {
+	if d == mysqlDialect {
+		return " FOR UPDATE"
+	}
+	return ""
 }
 
 // now is the database's clock as an expression that compares with a stored

@@ -115,13 +115,32 @@ func (t *Tx) Now() (time.Time, error) {
 		return t.now, nil
 	}
 	var micros int64
-	err := t.Raw(t.dialect.nowQuery()).Scan(&micros).Error
+	err := t.Raw("SELECT " + t.dialect.micros()).Scan(&micros).Error
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the database's clock: %w", err)
 	}
-	t.now = time.UnixMicro(micros).UTC()
-	return t.now, nil
+	return t.At(micros), nil
 }
+
+// At sets the transaction's time from a query of its own that read MicrosSQL,
+// and returns it. A time that it already has stays.
+func (t *Tx) At(micros int64) time.Time {
+	if t.now.IsZero() {
+		t.now = time.UnixMicro(micros).UTC()
+	}
+	return t.now
+}
+
+// MicrosSQL is the database's clock as microseconds since 1970, for a query
+// that reads rows and time at once.
+func (t *Tx) MicrosSQL() string { return t.dialect.micros() }
+
+// NowSQL is the database's clock as an expression that compares with a stored
+// time.
+func (t *Tx) NowSQL() string { return t.dialect.now() }
+
+// ForUpdate ends a hand-written query so that it locks the rows it reads.
+func (t *Tx) ForUpdate() string { return t.dialect.forUpdate() }
 
 // Locked returns a query that locks the rows it reads: SELECT … FOR UPDATE.
 // SQLite transactions hold the one write lock from their start instead.

@@ -9,7 +9,6 @@ import (
 	"github.com/teamsync/edge-workers/pkg/audit"
 	"github.com/teamsync/edge-workers/pkg/builder"
 	"github.com/teamsync/edge-workers/pkg/database"
-	"github.com/teamsync/edge-workers/pkg/outbox"
 	"github.com/teamsync/edge-workers/pkg/provider"
 	"github.com/teamsync/edge-workers/pkg/version"
 )
@@ -69,11 +68,7 @@ func (r *run) purge(ctx context.Context) error {
 // purged and writes the fact (S1-121 to S1-123, S1-127, S1-128).
 func (r *run) recordPurge(ctx context.Context, live models.Version) error {
 	record := func(tx *database.Tx) error {
-		err := outbox.VerifyIn(tx, r.lease)
-		if err != nil {
-			return err
-		}
-		worker, _, err := r.lockRows(tx)
+		held, err := r.hold(tx)
 		if err != nil {
 			return err
 		}
@@ -81,13 +76,13 @@ func (r *run) recordPurge(ctx context.Context, live models.Version) error {
 		if err != nil {
 			return err
 		}
-		if worker.CurrentVersionID != live.ID || worker.ScriptName != r.worker.ScriptName || now.State != models.VersionDeployed || !sameBundle(now, live) {
+		if held.Worker.CurrentVersionID != live.ID || held.Worker.ScriptName != r.worker.ScriptName || now.State != models.VersionDeployed || !sameBundle(now, live) {
 			return &provider.TerminalError{Code: codeIntegrity, Cause: errors.New("the live release changed during the purge")}
 		}
 		return audit.Write(tx, audit.Fact{
 			ID: audit.ID("secrets.purged_before_legacy_deploy", r.lease.OutboxID), Tenant: r.request.Tenant,
 			Actor: audit.System("edge-worker-deploy"), Action: "secrets.purged_before_legacy_deploy",
-			ResourceType: "edge_worker", ResourceID: worker.ID, Result: audit.Succeeded, Digest: live.ReleaseGeneration,
+			ResourceType: "edge_worker", ResourceID: held.Worker.ID, Result: audit.Succeeded, Digest: live.ReleaseGeneration,
 		})
 	}
 	err := r.p.DB.Tx(ctx, record)

@@ -36,6 +36,7 @@ func (r *run) settle(ctx context.Context, out outcome) error {
 		}
 		return fmt.Errorf("settle the deployment as %s: %w", out.kind, err)
 	}
+	r.settled = out.kind
 	r.p.Metrics.settled(out, r.started)
 	r.log.InfoContext(ctx, "deployment settled", "ticket_id", r.lease.Row.TicketID, "version_id", r.lease.Row.VersionID,
 		"verdict", string(out.kind), "code", out.code, "attempt", r.lease.Attempts, "error", out.cause)
@@ -85,24 +86,21 @@ func (r *run) stillHeld(ctx context.Context) (bool, error) {
 // apply writes row, version, Worker and audit fact together. The outbox row is
 // locked and verified first, then Worker and version.
 func (r *run) apply(tx *database.Tx, out outcome) error {
-	err := outbox.VerifyIn(tx, r.lease)
-	if err != nil {
-		return err
-	}
-	worker, now, err := r.lockRows(tx)
+	held, err := r.hold(tx)
 	if errors.Is(err, errWorkerDeleted) {
 		return outbox.Settle(tx, r.lease, models.OutboxFailed, codeWorkerDeleted, errWorkerDeleted.Error())
 	}
 	if err != nil {
 		return err
 	}
+	worker, now := held.Worker, held.Version
 	switch out.kind {
 	case completed:
 		err = r.complete(tx, worker, now)
 	case failed:
 		err = r.fail(tx, worker, now, out)
 	case uncertain:
-		err = r.hold(tx, worker, now, out)
+		err = r.pause(tx, worker, now, out)
 	case retryable:
 		return r.withdraw(tx, worker, now, r.lease.Attempts, out.code)
 	case deferred: // not counted (S2-227)
@@ -164,9 +162,9 @@ func (r *run) fail(tx *database.Tx, worker models.Worker, now models.Version, ou
 // uncertainText is stored with every uncertain version; causes stay in logs.
 const uncertainText = "deployment outcome is uncertain"
 
-// hold is the uncertain settlement: always paused, the fence stays (S2-213,
+// pause is the uncertain settlement: always paused, the fence stays (S2-213,
 // S2-081).
-func (r *run) hold(tx *database.Tx, worker models.Worker, now models.Version, out outcome) error {
+func (r *run) pause(tx *database.Tx, worker models.Worker, now models.Version, out outcome) error {
 	err := version.Move(tx, now.ID, models.VersionDeploying, models.VersionUncertain, version.Evidence{ErrorCode: out.code, ErrorMessage: uncertainText})
 	if err != nil {
 		return err

@@ -124,6 +124,7 @@ type run struct {
 	worker  models.Worker
 	version models.Version
 	release provider.Release
+	settled verdict // what this run has written, if it has
 
 	started, stageStarted time.Time
 	stageName             string
@@ -192,9 +193,8 @@ func (r *run) isTerminal(ctx context.Context) (bool, error) {
 func (r *run) finishClaim(ctx context.Context, held *claim.Claim) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
-	var rows []models.Outbox
-	err := r.p.DB.Read(ctx).Select("status").Where("id = ?", r.request.OutboxID).Find(&rows).Error
-	if err == nil && len(rows) == 1 && rows[0].Status.Released() {
+	released, err := r.released(ctx)
+	if err == nil && released {
 		err = r.done(ctx, held)
 	} else {
 		err = errors.Join(err, held.Release(ctx))
@@ -202,6 +202,17 @@ func (r *run) finishClaim(ctx context.Context, held *claim.Claim) {
 	if err != nil && !errors.Is(err, claim.ErrLost) {
 		r.log.WarnContext(ctx, "delivery claim left to its time-out", "error", err)
 	}
+}
+
+// released reports whether the row is terminal: from this run's own settlement,
+// or else from the database.
+func (r *run) released(ctx context.Context) (bool, error) {
+	if r.settled != "" {
+		return r.settled == completed || r.settled == failed, nil
+	}
+	var rows []models.Outbox
+	err := r.p.DB.Read(ctx).Select("status").Where("id = ?", r.request.OutboxID).Find(&rows).Error
+	return err == nil && len(rows) == 1 && rows[0].Status.Released(), err
 }
 
 // done leaves the mark that spares a doubled delivery its work.

@@ -264,11 +264,12 @@ func (r *run) snapshot(ctx context.Context) error {
 
 func (r *run) readRows(ctx context.Context) error {
 	return r.p.DB.Tx(ctx, func(tx *database.Tx) error {
-		err := outbox.VerifyIn(tx, r.lease)
+		held, err := r.hold(tx)
 		if err != nil {
 			return err
 		}
-		r.worker, r.version, err = r.lockRows(tx)
+		r.worker = held.Worker
+		r.version, err = version.Of(tx.DB, r.request.Tenant, held.Version.ID) // locked above
 		if err != nil || r.version.State != models.VersionDeploying || r.worker.Status == models.WorkerPaused {
 			return err
 		}
@@ -279,24 +280,13 @@ func (r *run) readRows(ctx context.Context) error {
 // errWorkerDeleted says that the row outlived its Worker (S3-80).
 var errWorkerDeleted = errors.New("the Worker row no longer exists")
 
-func (r *run) lockRows(tx *database.Tx) (models.Worker, models.Version, error) {
-	var workers []models.Worker
-	err := r.request.Tenant.Own(tx.Locked()).Where("id = ?", r.lease.Row.WorkerID).Find(&workers).Error
-	if err != nil {
-		return models.Worker{}, models.Version{}, fmt.Errorf("lock the Worker: %w", err)
+// hold verifies the lease and locks the deployment's rows.
+func (r *run) hold(tx *database.Tx) (outbox.Held, error) {
+	held, err := outbox.Hold(tx, r.lease)
+	if err == nil && held.Version.ID == "" {
+		err = errWorkerDeleted
 	}
-	if len(workers) == 0 {
-		return models.Worker{}, models.Version{}, errWorkerDeleted
-	}
-	var versions []models.Version
-	err = r.request.Tenant.Own(tx.Locked()).Where("id = ? AND worker_id = ?", r.lease.Row.VersionID, workers[0].ID).Find(&versions).Error
-	if err != nil {
-		return models.Worker{}, models.Version{}, fmt.Errorf("lock the version: %w", err)
-	}
-	if len(versions) == 0 {
-		return models.Worker{}, models.Version{}, errWorkerDeleted
-	}
-	return workers[0], versions[0], nil
+	return held, err
 }
 
 // departmentAlive refuses to upload for a deleted department: it would bring
@@ -323,22 +313,18 @@ func (r *run) fence(ctx context.Context) error {
 	// gofail: var fenceBefore string
 	// if err := failpoint.Act(fenceBefore); err != nil { return err }
 	err := r.p.DB.Tx(ctx, func(tx *database.Tx) error {
-		err := outbox.VerifyIn(tx, r.lease)
+		held, err := r.hold(tx)
 		if err != nil {
 			return err
 		}
-		worker, now, err := r.lockRows(tx)
-		if err != nil {
-			return err
-		}
-		if !sameBundle(now, r.version) {
+		if !sameBundle(held.Version, r.version) {
 			return fmt.Errorf("%w: the bundle's identity changed", errIntegrity)
 		}
-		err = version.Move(tx, now.ID, models.VersionDeployPending, models.VersionDeploying, version.Evidence{})
+		err = version.Move(tx, held.Version.ID, models.VersionDeployPending, models.VersionDeploying, version.Evidence{})
 		if err != nil {
 			return err
 		}
-		return version.SetWorker(tx, worker.ID, map[string]any{"status": models.WorkerPaused})
+		return version.SetWorker(tx, held.Worker.ID, map[string]any{"status": models.WorkerPaused})
 	})
 	// gofail: var fenceAfter string
 	// if err == nil { err = failpoint.Act(fenceAfter) }
@@ -356,15 +342,11 @@ func (r *run) fence(ctx context.Context) error {
 // fenceStands reads whether the fence was committed while the lease is ours.
 func (r *run) fenceStands(ctx context.Context, cause error) error {
 	return r.p.DB.Tx(ctx, func(tx *database.Tx) error {
-		err := outbox.VerifyIn(tx, r.lease)
+		held, err := r.hold(tx)
 		if err != nil {
 			return err
 		}
-		_, now, err := r.lockRows(tx)
-		if err != nil {
-			return err
-		}
-		if now.State != models.VersionDeploying {
+		if held.Version.State != models.VersionDeploying {
 			return cause
 		}
 		return nil

@@ -77,3 +77,19 @@ func (o *Outbox) Isolate(ctx context.Context, row models.Outbox, settle func(*da
 	}
 	return status, nil
 }
+
+// isDeploying locks a row's Worker and version and reports whether the version
+// is past its fence.
+func isDeploying(tx *database.Tx, row models.Outbox) (bool, error) {
+	var workers []models.Worker
+	err := tx.Locked().Select("id").Where("id = ?", row.WorkerID).Find(&workers).Error
+	if err != nil {
+		return false, err
+	}
+	var versions []models.Version
+	err = tx.Locked().Select("id", "state").Where("id = ? AND worker_id = ?", row.VersionID, row.WorkerID).Find(&versions).Error
+	if err != nil {
+		return false, err
+	}
+	return len(versions) == 1 && versions[0].State == models.VersionDeploying, nil
+}

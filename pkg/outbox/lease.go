@@ -107,28 +107,19 @@ func leaseToken(req LeaseRequest) string {
 func batchOwner(jobID string) string { return "batch/" + jobID }
 
 func (o *Outbox) lease(tx *database.Tx, req LeaseRequest, token string) (Lease, Disposition, error) {
-	var rows []models.Outbox
-	err := req.Tenant.Own(tx.Locked()).Where("id = ? AND operation = ?", req.OutboxID, models.OperationDeploy).Find(&rows).Error
+	found, ok, err := lockLeasable(tx, req)
 	if err != nil {
 		return Lease{}, "", err
 	}
-	if len(rows) == 0 {
+	if !ok {
 		return Lease{}, Terminal, nil
 	}
-	row := rows[0]
-	now, err := tx.Now()
-	if err != nil {
-		return Lease{}, "", err
-	}
+	row, now := found.Outbox, tx.At(found.Micros)
 	disposition, wait := o.dispose(row, req, now)
 	if disposition != Acquired {
 		return Lease{Wait: wait}, disposition, nil
 	}
-	readOnly, err := isDeploying(tx, row)
-	if err != nil {
-		return Lease{}, "", err
-	}
-	attempts := row.Attempts
+	readOnly, attempts := found.VersionState == models.VersionDeploying, row.Attempts
 	if !readOnly {
 		attempts++
 	}
@@ -178,20 +169,6 @@ func (o *Outbox) held(row models.Outbox, req LeaseRequest, now time.Time) bool {
 	return len(row.LeaseOwner) <= len(prefix) || row.LeaseOwner[:len(prefix)] != prefix
 }
 
-func isDeploying(tx *database.Tx, row models.Outbox) (bool, error) {
-	var workers []models.Worker
-	err := tx.Locked().Select("id").Where("id = ?", row.WorkerID).Find(&workers).Error
-	if err != nil {
-		return false, err
-	}
-	var versions []models.Version
-	err = tx.Locked().Select("id", "state").Where("id = ? AND worker_id = ?", row.VersionID, row.WorkerID).Find(&versions).Error
-	if err != nil {
-		return false, err
-	}
-	return len(versions) == 1 && versions[0].State == models.VersionDeploying, nil
-}
-
 func (o *Outbox) leaseByToken(ctx context.Context, lease Lease, disposition Disposition, cause error) (Lease, Disposition, error) {
 	if disposition != Acquired {
 		return lease, disposition, nil // nothing was written
@@ -234,20 +211,6 @@ func (o *Outbox) Verify(ctx context.Context, lease Lease) error {
 		Where("id = ? AND status = ? AND lease_owner = ? AND lease_expires_at > "+o.db.NowSQL(), lease.OutboxID, models.OutboxLeased, lease.Token).
 		Count(&rows)
 	return leaseFence(rows, found.Error)
-}
-
-// VerifyIn is Verify inside a transaction; it locks the row until the end, so
-// that nobody can take the lease over before the commit.
-func VerifyIn(tx *database.Tx, lease Lease) error {
-	now, err := tx.Now()
-	if err != nil {
-		return err
-	}
-	var rows []models.Outbox
-	found := tx.Locked().Select("id").
-		Where("id = ? AND status = ? AND lease_owner = ? AND lease_expires_at > ?", lease.OutboxID, models.OutboxLeased, lease.Token, now).
-		Find(&rows)
-	return leaseFence(int64(len(rows)), found.Error)
 }
 
 func leaseFence(rows int64, err error) error {

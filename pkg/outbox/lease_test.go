@@ -284,9 +284,9 @@ func TestRenewAndVerify(t *testing.T) {
 	})
 }
 
-// VerifyIn keeps the row until the transaction ends: nobody can take it over
+// Hold keeps the row until the transaction ends: nobody can take it over
 // between the check and the commit.
-func TestVerifyInHoldsTheRow(t *testing.T) {
+func TestHoldKeepsTheRow(t *testing.T) {
 	t.Parallel()
 	p := plane.New(t, databasetest.MySQL(t))
 	row := insert(t, p)
@@ -297,7 +297,8 @@ func TestVerifyInHoldsTheRow(t *testing.T) {
 		return len(rows)
 	}
 	must(t, p.DB.Tx(t.Context(), func(tx *database.Tx) error {
-		must(t, outbox.VerifyIn(tx, held))
+		_, err := outbox.Hold(tx, held)
+		must(t, err)
 		if free() != 0 {
 			t.Error("the row was free inside the transaction")
 		}
