@@ -25,6 +25,8 @@ type S3Params struct {
 	R2 bool
 	// Plain serves http instead of https.
 	Plain bool
+	// Name is the host name that the certificate is for, beside 127.0.0.1.
+	Name string
 }
 
 // S3 is an S3 service with path-style addresses, as a handler. It verifies
@@ -83,6 +85,7 @@ func StartS3(t testing.TB, p S3Params) *S3Server {
 	s.server = httptest.NewUnstartedServer(s.S3)
 	s.server.Listener = &listener{Listener: s.server.Listener, server: s}
 	s.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	s.server.TLS = certify(t, p.Name)
 	if p.Plain {
 		s.server.Start()
 	} else {
@@ -98,8 +101,7 @@ func StartS3(t testing.TB, p S3Params) *S3Server {
 // URL is the server's origin.
 func (s *S3Server) URL() string { return s.server.URL }
 
-// RootCAs verify the server's certificate, which is for example.com and
-// 127.0.0.1.
+// RootCAs verify the server's certificate.
 func (s *S3Server) RootCAs() *x509.CertPool {
 	pool := x509.NewCertPool()
 	if certificate := s.server.Certificate(); certificate != nil {

@@ -80,18 +80,18 @@ func (c Credentials) redact(text string) string {
 
 var bucketName = regexp.MustCompile(`\A[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\z`)
 
-// CheckBucket refuses what cannot be a bucket's name: 3 to 63 lower-case
+// checkBucket refuses what cannot be a bucket's name: 3 to 63 lower-case
 // letters, digits, dots and hyphens, with a letter or a digit at both ends.
-func CheckBucket(name string) error {
+func checkBucket(name string) error {
 	if !bucketName.MatchString(name) || strings.Contains(name, "..") {
 		return errors.New("the bucket is not a name of 3 to 63 lower-case letters, digits, dots and hyphens")
 	}
 	return nil
 }
 
-// CheckKeyPart refuses an empty half of a key pair and what cannot be signed
+// checkKeyPart refuses an empty half of a key pair and what cannot be signed
 // with. The error does not repeat it.
-func CheckKeyPart(value string) error {
+func checkKeyPart(value string) error {
 	if value == "" {
 		return errors.New("the key is not set")
 	}
@@ -105,7 +105,7 @@ func CheckKeyPart(value string) error {
 
 // check says what is wrong, naming no secret.
 func (o Options) check() error {
-	faults := []error{checkOrigin(o.Endpoint), CheckBucket(o.Bucket), CheckKeyPart(o.Credentials.id), CheckKeyPart(o.Credentials.reveal())}
+	faults := []error{checkOrigin(o.Endpoint), checkBucket(o.Bucket), checkKeyPart(o.Credentials.id), checkKeyPart(o.Credentials.reveal())}
 	if o.Region == "" {
 		faults = append(faults, errors.New("no region"))
 	}

@@ -221,9 +221,11 @@ func TestEnvironmentChangesNothing(t *testing.T) {
 // sentBy puts an object with a fresh client against a service that fails twice.
 func sentBy(t *testing.T) []artifacttest.S3Request {
 	t.Helper()
-	server := artifacttest.StartS3(t, cloud)
+	params := cloud
+	params.Name = "store.example"
+	server := artifacttest.StartS3(t, params)
 	o := optionsFor(server)
-	o.Endpoint = "https://example.com" // no address of this machine, which proxies are not used for
+	o.Endpoint = "https://store.example" // no address of this machine, which proxies are not used for
 	o.Network.Dial = server.Dial
 	fault := artifacttest.Fault{Do: artifacttest.Answer, Status: http.StatusBadGateway, Code: "BadGateway"}
 	server.Script(fault.Times(2)...)
