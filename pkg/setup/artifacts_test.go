@@ -233,7 +233,7 @@ func TestProviderRefusalComesFirst(t *testing.T) {
 	}
 }
 
-// S0-20, S1-155: a store that is away answers as one that is not configured,
+// S0-20: a store that is away answers as one that is not configured,
 // and one that the process brought is the one that it gets.
 func TestStoreIsAway(t *testing.T) {
 	t.Parallel()

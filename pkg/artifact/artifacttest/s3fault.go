@@ -30,6 +30,8 @@ const (
 	BreakBody Action = "break the body"
 	// Undeclared sends the object without its length, and Bytes more bytes.
 	Undeclared Action = "send more, undeclared"
+	// IgnoreRange sends the whole object to who asked for a part.
+	IgnoreRange Action = "ignore the range"
 	// Redirect sends the caller elsewhere.
 	Redirect Action = "redirect"
 )

@@ -109,7 +109,7 @@ func (s *S3) get(w http.ResponseWriter, r *http.Request, key string, fault Fault
 		return
 	}
 	content, status := object.Content, http.StatusOK
-	if r.Header.Get("Range") != "" {
+	if r.Header.Get("Range") != "" && fault.Do != IgnoreRange {
 		var from int
 		_, err := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &from)
 		if err != nil || from >= len(content) {

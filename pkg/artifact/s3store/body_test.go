@@ -34,6 +34,7 @@ func TestBodyIsResumed(t *testing.T) {
 		"broken twice":                   {broken(10_000, 10_000), nil, 3},
 		"broken thrice":                  {broken(10_000, 10_000, 10_000), artifact.ErrUnavailable, 3},
 		"broken, then away for a moment": {append(broken(10_000), answer.Times(2)...), nil, 4},
+		"broken, then another part":      {append(broken(10_000), artifacttest.Fault{Method: http.MethodGet, Do: artifacttest.IgnoreRange}), artifact.ErrUnavailable, 2},
 		"broken, then away":              {append(broken(10_000), answer.Times(3)...), artifact.ErrUnavailable, 4},
 	}
 	for name, c := range cases {

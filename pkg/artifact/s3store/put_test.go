@@ -162,6 +162,9 @@ func TestLargestObject(t *testing.T) {
 			t.Fatal(err)
 		}
 		one.wantStored(t, server)
+		if header := server.Requests(http.MethodPut)[1].Header; header.Get("Expect") != "" {
+			t.Errorf("a PUT waits for %s", header.Get("Expect"))
+		}
 		got, err := one.read(t, store)
 		if err != nil || !bytes.Equal(got, one.Content) {
 			t.Errorf("%d bytes, %v", len(got), err)

@@ -24,24 +24,38 @@ type pipes struct {
 	once  sync.Once
 	ended chan struct{}
 	dials int
+	away  bool // nobody answers a connection
 	mute  bool // nobody serves the other end
+	drips sync.WaitGroup
+	drip  bool // but somebody sends the beginning of a header there, without end
 }
 
 func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), ended: make(chan struct{})} }
 
 func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	p.dials++
-	if p.conns == nil {
+	if p.away {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
 	near, far := net.Pipe()
 	if p.mute {
 		go func() { _, _ = io.Copy(io.Discard, far) }() // it listens and says nothing
+		if p.drip {
+			p.drips.Go(func() { dripHeader(far) })
+		}
 		return near, nil
 	}
 	p.conns <- far
 	return near, nil
+}
+
+func dripHeader(conn net.Conn) {
+	_, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\nX: ")
+	for err == nil {
+		time.Sleep(readTimeout / 4)
+		_, err = io.WriteString(conn, "x")
+	}
 }
 
 func (p *pipes) Accept() (net.Conn, error) {
@@ -88,6 +102,7 @@ func bubble(t *testing.T, wrap func(http.Handler) http.Handler, scheme string, t
 		service.End()
 		_ = server.Close()
 		running.Wait()
+		network.drips.Wait()
 	})
 }
 
@@ -107,6 +122,10 @@ func TestLimits(t *testing.T) {
 	if MaxDuration != callTimeout+settleTimeout || MaxDuration > 150*time.Second {
 		t.Errorf("a call takes up to %s", MaxDuration)
 	}
+	longest, err := newClient(valid(), production).api.Options().Retryer.RetryDelay(60, errors.New("x"))
+	if err != nil || longest > maxBackoff {
+		t.Errorf("a pause of %s, %v", longest, err)
+	}
 	if idleTimeout >= readTimeout {
 		t.Error("a waiting connection would end as a failed request")
 	}
@@ -125,6 +144,7 @@ func TestStalls(t *testing.T) {
 			s.Script(artifacttest.Fault{Method: method, Do: do, Bytes: 1000}.Times(20)...)
 		}
 	}
+	drip := func(_ *artifacttest.S3, n *pipes) { n.mute, n.drip = true, true }
 	const put, get, remove = http.MethodPut, http.MethodGet, http.MethodDelete
 	cases := map[string]struct {
 		method, scheme string
@@ -132,9 +152,10 @@ func TestStalls(t *testing.T) {
 		each           time.Duration // one attempt
 		dials          int
 	}{
-		"connect":                  {remove, "http", func(_ *artifacttest.S3, n *pipes) { n.conns = nil }, connectTimeout, 3},
+		"connect":                  {remove, "http", func(_ *artifacttest.S3, n *pipes) { n.away = true }, connectTimeout, 3},
 		"TLS":                      {remove, "https", mute, connectTimeout, 3},
 		"accepted and silent":      {remove, "http", mute, readTimeout, 3},
+		"headers that do not end":  {remove, "http", drip, readTimeout, 3},
 		"no reply to a delete":     {remove, "http", script(remove, artifacttest.StallReply), readTimeout, 3},
 		"no reply to a get":        {get, "http", script(get, artifacttest.StallReply), readTimeout, 3},
 		"a get's body stops":       {get, "http", script(get, artifacttest.StallBody), readTimeout, 3},
@@ -264,6 +285,23 @@ func TestDrip(t *testing.T) {
 		err = one.put(t, store)
 		if took := time.Since(began); !errors.Is(err, artifact.ErrUnavailable) || took > MaxDuration {
 			t.Errorf("a dripping put: %v after %s, want at most %s", err, took, MaxDuration)
+		}
+	})
+}
+
+// S0-31: so is an upload that moves too slowly ever to end in time.
+func TestEndlessUpload(t *testing.T) {
+	t.Parallel()
+	wrap := func(h http.Handler) http.Handler { return slowly{h, 15 * time.Second, writeChunk} }
+	bubble(t, wrap, "http", func(t *testing.T, store *Store, service *artifacttest.S3, _ *pipes) {
+		one := newSample(t, artifact.Bundle, pattern(300_000))
+		began := time.Now()
+		err := one.put(t, store)
+		if took := time.Since(began); !errors.Is(err, artifact.ErrUnavailable) || took < callTimeout || took > MaxDuration {
+			t.Errorf("%v after %s, want %s", err, took, callTimeout)
+		}
+		if n := len(service.Requests(http.MethodGet)); n != 1 { // it was read back, within its own bound
+			t.Errorf("%d reads", n)
 		}
 	})
 }
