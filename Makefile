@@ -30,7 +30,7 @@ GO_FILES := $(wildcard *.go cmd models pkg runtime test transports tools/*/*.go)
 
 GOLANGCI := $(CACHE)/bin/golangci-lint
 
-.PHONY: help build tools generate fmt lint test test-plans test-stress test-race test-faults rules demo dev bench ci clean
+.PHONY: help build tools generate fmt lint test test-plans test-stress test-race test-faults test-s3 rules demo dev bench ci clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,19 @@ test-faults: build ## Break a control plane at every named step and check that n
 	go test -c -tags faults -o $(CACHE)/faults.test ./test/faults
 	go run ./test/services -- bash -c 'cd test/faults && exec $(CURDIR)/$(CACHE)/faults.test -test.parallel $(TEST_PARALLEL) -test.timeout 20m'
 
+# MinIO is a test tool under the AGPL: a program of its own, built from its
+# published source, started by the tests and spoken to over HTTP. Nothing of it
+# is linked into our programs or shipped with them.
+MINIO := $(CACHE)/bin/minio
+
+test-s3: $(MINIO) ## Test the object store against a real S3 service, MinIO (its first build takes minutes)
+	go run ./test/services -minio $(MINIO) -- go test -count=1 -parallel $(TEST_PARALLEL) -timeout 20m ./test/objects/...
+
+$(MINIO): tools/minio/go.mod tools/minio/go.sum
+	@mkdir -p $(dir $@)
+	cd tools/minio && CGO_ENABLED=0 nice go build -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ github.com/minio/minio
+	@touch $@
+
 rules: ## Show which rules of docs/spec no test cites; fail on an unknown one
 	go run ./test/rules
 
@@ -105,5 +118,5 @@ bench: tools ## Run the benchmarks
 ci: ## Run what the continuous integration runs
 	bash .ci/run
 
-clean: ## Remove what was built; the npm packages and the linter stay
+clean: ## Remove what was built; the npm packages and the tools stay
 	rm -rf $(BIN) coverage.out

@@ -274,7 +274,6 @@ func TestVariablesAreUnique(t *testing.T) {
 func TestNothingIsPromised(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
-		"EDGE_WORKERS_R2_BUCKET", "EDGE_WORKERS_ARTIFACTS_BUCKET",
 		"EDGE_WORKERS_EVIDENCE_BUCKET", "EDGE_WORKERS_PUBSUB_TOPIC", "EDGE_WORKERS_SQS_QUEUE_URL", "EDGE_WORKERS_BATCH_JOB_QUEUE",
 	} {
 		_, err := Load(with(name, "x"), API)

@@ -17,6 +17,7 @@ type Settings struct {
 	Database  Database
 	Redis     Redis
 	Provider  Provider
+	Artifacts Artifacts
 	Control   Control
 	Auth      Auth
 	HTTP      HTTP
@@ -88,6 +89,44 @@ type Provider struct {
 	// onprem. Under a changed identity all its Workers look like another
 	// host's and are no longer claimed.
 	EdgeHostIdentity string `env:"EDGE_WORKERS_EDGE_HOST_IDENTITY"`
+}
+
+// Artifacts is where submitted archives and built bundles are kept: in R2 with
+// cloudflare, in the kit's own service with onprem (S0-01); the other store's
+// settings are not looked at. Bucket and key pair are this module's alone, and
+// nothing is taken from the application's settings. Missing or wrong ones do not
+// stop the process: until they are corrected submissions and downloads of
+// sources answer 503, and deployments fail (S0-20, S0-21).
+type Artifacts struct {
+	// The R2 bucket of this environment, in the account of
+	// EDGE_WORKERS_CLOUDFLARE_ACCOUNT_ID. Needed with cloudflare. Two
+	// environments never share it, and nothing else writes to it. The endpoint
+	// is https://ACCOUNT.r2.cloudflarestorage.com and cannot be chosen.
+	R2Bucket string `env:"EDGE_WORKERS_R2_BUCKET"`
+	// The id of an R2 access key with the permission Object Read & Write of that
+	// bucket and no other. Needed with cloudflare.
+	R2AccessKeyID Secret `env:"EDGE_WORKERS_R2_ACCESS_KEY_ID"`
+	// The secret of that access key. Needed with cloudflare.
+	R2SecretAccessKey Secret `env:"EDGE_WORKERS_R2_SECRET_ACCESS_KEY"`
+	// The kind of the application's object storage. With cloudflare it must be
+	// r2; with onprem it is not looked at.
+	S3Provider string `env:"S3_PROVIDER"`
+	// The application's object storage. May be left out; with cloudflare a value
+	// must be exactly the endpoint above, without a slash at its end. With onprem
+	// it is not looked at.
+	S3EndpointURL string `env:"S3_ENDPOINT_URL"`
+
+	// The origin of the kit's artifact service. Needed with onprem, where it must
+	// be the one that was fixed when the program was built:
+	// http://edge-workers-artifacts:9000, unless the kit's makers changed it.
+	EndpointURL string `env:"EDGE_WORKERS_ARTIFACTS_ENDPOINT_URL"`
+	// The bucket of the artifact service. Needed with onprem.
+	Bucket string `env:"EDGE_WORKERS_ARTIFACTS_BUCKET"`
+	// The id of an access key of the artifact service that may read, write and
+	// delete objects of that bucket. Needed with onprem.
+	AccessKeyID Secret `env:"EDGE_WORKERS_ARTIFACTS_ACCESS_KEY_ID"`
+	// The secret of that access key. Needed with onprem.
+	SecretAccessKey Secret `env:"EDGE_WORKERS_ARTIFACTS_SECRET_ACCESS_KEY"`
 }
 
 // Control is the key with which commands and invocations are signed. Its public

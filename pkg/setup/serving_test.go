@@ -89,6 +89,17 @@ func complete() map[string]string {
 // start starts a process with the provider's variables and provisions a tenant.
 func start(t *testing.T, variables map[string]string, api *cloud) *process {
 	t.Helper()
+	store, err := artifact.NewDirectory(filepath.Join(t.TempDir(), "artifacts"))
+	must(t, err)
+	t.Cleanup(func() { _ = store.Close() })
+	return startWith(t, variables, Params{
+		Store: artifact.NewFenced(store), Cloud: func(c *cloudflare.Params) { c.Origin = api.URL },
+	})
+}
+
+// startWith starts a process with what is given in params.
+func startWith(t *testing.T, variables map[string]string, params Params) *process {
+	t.Helper()
 	redisURL := os.Getenv("EDGE_TEST_REDIS_URL")
 	if redisURL == "" {
 		t.Fatal("EDGE_TEST_REDIS_URL is not set: run `make test`, or set it to a Redis server")
@@ -109,22 +120,17 @@ func start(t *testing.T, variables map[string]string, api *cloud) *process {
 	must(t, err)
 	settings, err := config.Load(environment, config.API)
 	must(t, err)
-	store, err := artifact.NewDirectory(filepath.Join(folder, "artifacts"))
-	must(t, err)
 	p := &process{log: &bytes.Buffer{}, health: observe.NewHealth(10*time.Second, nil)}
 	p.tokens, err = auth.NewIssuer(key, auth.Expected{Issuer: auth.LocalIssuer, Audience: auth.LocalAudience})
 	must(t, err)
-	p.System, err = New(t.Context(), Params{
-		Settings: settings, Store: artifact.NewFenced(store), Registry: prometheus.NewRegistry(), Health: p.health,
-		Log:   slog.New(slog.NewTextHandler(p.log, nil)),
-		Cloud: func(c *cloudflare.Params) { c.Origin = api.URL },
-	})
+	params.Settings, params.Registry, params.Health = settings, prometheus.NewRegistry(), p.health
+	params.Log = slog.New(slog.NewTextHandler(p.log, nil))
+	p.System, err = New(t.Context(), params)
 	must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		must(t, p.Close(ctx))
-		_ = store.Close()
 	})
 	actor := audit.Actor{Type: "user", ID: "user:1", Method: "bearer_jwt", RequestID: "r"}
 	must(t, p.Directory.PutCompany(t.Context(), actor, tenant.CompanyID, "A company"))

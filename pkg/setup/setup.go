@@ -18,7 +18,7 @@ import (
 
 	"github.com/teamsync/edge-workers/pkg/admission"
 	"github.com/teamsync/edge-workers/pkg/artifact"
-	"github.com/teamsync/edge-workers/pkg/auth"
+	"github.com/teamsync/edge-workers/pkg/artifact/s3store"
 	"github.com/teamsync/edge-workers/pkg/builder"
 	"github.com/teamsync/edge-workers/pkg/config"
 	"github.com/teamsync/edge-workers/pkg/control"
@@ -39,7 +39,7 @@ import (
 // Params is what a process brings besides its settings.
 type Params struct {
 	Settings config.Settings
-	// Store is the artifact store, nil when none is configured (S0-20).
+	// Store is the artifact store; nil is the one that the settings name.
 	Store artifact.Store
 	// Owner names the process in lease tokens. Two living processes never
 	// share a name; empty means host name and process id.
@@ -47,8 +47,10 @@ type Params struct {
 	Registry *prometheus.Registry
 	Health   *observe.Health
 	Log      *slog.Logger
-	// Cloud, when set by a test, says where the cloud provider's API is.
-	Cloud func(*cloudflare.Params)
+	// Cloud, when set by a test, says where the cloud provider's API is, and
+	// Network the way to the settings' artifact store.
+	Cloud   func(*cloudflare.Params)
+	Network *s3store.Network
 }
 
 // store is the artifact store as the cleanup lane asks for it.
@@ -75,6 +77,9 @@ type System struct {
 	// Directory provisions tenants.
 	Directory *tenancy.Directory
 	Outbox    *outbox.Outbox
+	// Artifacts gives the artifact store, or says why there is none. Work that
+	// cannot do without asks before each batch (S1-155).
+	Artifacts func() (artifact.Store, error)
 	// Recover is the republishing lane, for a start over a dead owner's rows.
 	Recover func(claim outbox.RecoveryClaim) *reconcile.Republisher
 
@@ -135,21 +140,14 @@ func (s *System) build(ctx context.Context, p Params) error {
 	if serving.guard != nil {
 		p.Health.Add("dispatch_namespace", serving.guard.ready)
 	}
+	s.Artifacts = openArtifacts(p)
+	p.Store, err = s.Artifacts()
+	if err != nil {
+		p.Log.Warn("the artifact store is not configured; submissions and source downloads answer 503", "error", err)
+	}
 	p.Health.Add("database", s.db.Ping)
 	p.Health.Add("redis", func(ctx context.Context) error { return s.redis.Ping(ctx).Err() })
 	return s.wire(ctx, p, signer, serving)
-}
-
-func newSigner(c config.Control) (*control.Signer, error) {
-	key, err := control.LoadKey(c.SigningKeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("EDGE_WORKERS_CONTROL_SIGNING_KEY_FILE: %w", err)
-	}
-	next, err := c.NextKey()
-	if err != nil {
-		return nil, err
-	}
-	return control.NewSigner(key, next)
 }
 
 // wire builds the domain on the opened parts.
@@ -237,28 +235,6 @@ func (s *System) serve(ctx context.Context, p Params, signer *control.Signer, se
 	return err
 }
 
-func newVerifier(ctx context.Context, a config.Auth, log *slog.Logger) (*auth.Verifier, error) {
-	expected := auth.Expected{Issuer: a.Issuer, Audience: a.Audience}
-	if a.JWKSURL != "" {
-		return auth.NewJWKSVerifier(ctx, auth.JWKSParams{URL: a.JWKSURL, Expected: expected, Log: log})
-	}
-	private, err := auth.LoadPrivateKey(a.LocalKeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("EDGE_WORKERS_AUTH_LOCAL_KEY_FILE: %w", err)
-	}
-	key, ok := private.Public().(ed25519.PublicKey)
-	if !ok {
-		return nil, errors.New("EDGE_WORKERS_AUTH_LOCAL_KEY_FILE: not an Ed25519 key")
-	}
-	if expected.Issuer == "" {
-		expected.Issuer = auth.LocalIssuer
-	}
-	if expected.Audience == "" {
-		expected.Audience = auth.LocalAudience
-	}
-	return auth.NewLocalVerifier(key, expected)
-}
-
 // Sweep runs the recovery loop until ctx ends.
 func (s *System) Sweep(ctx context.Context) { s.runner.Run(ctx) }
 
@@ -275,14 +251,4 @@ func (s *System) Close(ctx context.Context) error {
 		errs = append(errs, s.db.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// invocationSigner signs the gateway's assertions with the control key.
-type invocationSigner struct{ signer *control.Signer }
-
-// SignInvocation signs for the invoke door.
-func (i invocationSigner) SignInvocation(a gateway.Assertion) (string, error) {
-	return i.signer.SignInvoke(control.Assertion{
-		Script: a.ScriptName, Subject: a.Caller.Subject, Operation: a.Operation, Generation: a.Generation, Body: a.Body,
-	}, control.Caller(a.Caller))
 }

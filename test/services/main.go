@@ -8,6 +8,11 @@
 // EDGE_TEST_REDIS_URL, and ends with the command's exit code. A variable that
 // is already set is left alone and its server is not started.
 //
+//	go run ./test/services -minio .cache/bin/minio -- go test ./test/objects
+//
+// starts that MinIO too, and passes its address on in EDGE_TEST_S3_URL, with the
+// key pair of its administrator in it: http://KEY:SECRET@127.0.0.1:PORT.
+//
 // When the command is `go test`, its output is condensed: one line for each
 // package, the full output of each test that failed, and at the end the tests
 // that were skipped, with their reasons, and one line of totals. With -v, -json
@@ -17,9 +22,11 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -29,15 +36,20 @@ import (
 const exitHarness = 69
 
 func main() {
-	arguments := os.Args[1:]
-	if len(arguments) > 0 && arguments[0] == "--" {
-		arguments = arguments[1:]
+	binary := flag.String("minio", "", "the MinIO binary to start, if any")
+	flag.Usage = func() {
+		fmt.Fprintln(os.Stderr, "usage: go run ./test/services [-minio BINARY] -- COMMAND [ARGUMENT]...")
 	}
-	if len(arguments) == 0 {
-		fmt.Fprintln(os.Stderr, "usage: go run ./test/services -- COMMAND [ARGUMENT]...")
+	flag.Parse()
+	if flag.NArg() == 0 {
+		flag.Usage()
 		os.Exit(2)
 	}
-	code, err := run(arguments)
+	all := servers
+	if *binary != "" {
+		all = append(slices.Clone(servers), minio(*binary))
+	}
+	code, err := run(flag.Args(), all)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "test services:", err)
 		os.Exit(exitHarness)
@@ -47,14 +59,14 @@ func main() {
 
 // run starts the servers, runs the command, and stops the servers. Its error is
 // the harness's; what became of the command is the exit code.
-func run(arguments []string) (int, error) {
+func run(arguments []string, all []server) (int, error) {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	go relayOrphaning(signals)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	set, err := startInterruptibly(ctx, cancel, signals)
+	set, err := startInterruptibly(ctx, cancel, signals, all)
 	if err != nil {
 		return 0, err
 	}
@@ -64,14 +76,14 @@ func run(arguments []string) (int, error) {
 }
 
 // startInterruptibly starts the servers; a signal ends that early.
-func startInterruptibly(ctx context.Context, cancel func(), signals chan os.Signal) (*services, error) {
+func startInterruptibly(ctx context.Context, cancel func(), signals chan os.Signal, all []server) (*services, error) {
 	type outcome struct {
 		set *services
 		err error
 	}
 	started := make(chan outcome, 1)
 	go func() {
-		set, err := start(ctx)
+		set, err := start(ctx, all)
 		started <- outcome{set, err}
 	}()
 	select {

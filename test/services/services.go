@@ -14,6 +14,7 @@ import (
 const (
 	mysqlVariable = "EDGE_TEST_MYSQL_DSN"
 	redisVariable = "EDGE_TEST_REDIS_URL"
+	s3Variable    = "EDGE_TEST_S3_URL"
 )
 
 // folderPrefix names the temporary folders of running harnesses, keptPrefix
@@ -31,6 +32,7 @@ type server struct {
 	start    func(ctx context.Context, dir string) (*daemon.Daemon, string, error)
 }
 
+// servers are those that every run gets.
 var servers = []server{
 	{
 		variable: mysqlVariable,
@@ -46,6 +48,13 @@ var servers = []server{
 	},
 }
 
+// minio is the S3 service, whose binary `make test-s3` has built.
+func minio(binary string) server {
+	return server{variable: s3Variable, start: func(ctx context.Context, dir string) (*daemon.Daemon, string, error) {
+		return daemon.MinIO(ctx, dir, binary)
+	}}
+}
+
 // services are the servers of one run.
 type services struct {
 	folder    string
@@ -54,12 +63,12 @@ type services struct {
 	addresses map[string]string
 }
 
-// start makes sure that the needed servers exist, and starts them. Nothing is
-// left behind when it returns an error.
-func start(ctx context.Context) (*services, error) {
+// start makes sure that the needed ones of some servers exist, and starts them.
+// Nothing is left behind when it returns an error.
+func start(ctx context.Context, all []server) (*services, error) {
 	set := &services{addresses: map[string]string{}}
 	var wanted []server
-	for _, candidate := range servers {
+	for _, candidate := range all {
 		if os.Getenv(candidate.variable) == "" {
 			wanted = append(wanted, candidate)
 		}

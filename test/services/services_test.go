@@ -373,3 +373,28 @@ func TestFolderLeavesRoomForSockets(t *testing.T) {
 		t.Errorf("find sh: %v", err)
 	}
 }
+
+// A MinIO that does not start ends the run before the command, with the end of
+// its log.
+func TestMinIOThatDoesNotStart(t *testing.T) {
+	t.Parallel()
+	c := prepare(t, nil, "sh", "-c", "echo started")
+	broken := filepath.Join(t.TempDir(), "minio")
+	if err := os.WriteFile(broken, []byte("#!/bin/sh\necho what went wrong\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c.Args = slices.Insert(c.Args, 1, "-minio", broken)
+	output, code := c.finish(t)
+	message := c.stderr.String()
+	if code != exitHarness || output != "" || !strings.Contains(message, "what went wrong") || !strings.Contains(message, s3Variable) {
+		t.Errorf("exit code %d, output %q\n%s", code, output, message)
+	}
+	if names := c.leftovers(t); len(names) != 0 {
+		t.Errorf("left behind: %q", names)
+	}
+	c = prepare(t, []string{s3Variable + "=http://elsewhere"}, "sh", "-c", "echo $"+s3Variable)
+	c.Args = slices.Insert(c.Args, 1, "-minio", broken)
+	if output, code = c.finish(t); code != 0 || output != "http://elsewhere\n" {
+		t.Errorf("a service from elsewhere: exit code %d, %q\n%s", code, output, c.stderr.String())
+	}
+}

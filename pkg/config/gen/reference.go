@@ -115,8 +115,8 @@ from its data folder and takes none of them from outside. An empty variable coun
 A start is refused, with a message that names the variable, when a needed one is missing, when a value
 cannot be right, when two contradict each other, and when a variable begins with ` + "`EDGE_WORKERS_`" + ` and
 is not listed here: a misspelt name would silently keep the default. (The variables that Kubernetes
-sets for services, such as ` + "`EDGE_WORKERS_API_SERVICE_HOST`" + `, are not minded.) Wrong provider
-settings are the exception: the API answers 503 to what needs the provider.
+sets for services, such as ` + "`EDGE_WORKERS_API_SERVICE_HOST`" + `, are not minded.) Wrong settings
+of the provider and of the artifact store are the exception: the API answers 503 to what needs them.
 
 Secrets never appear in logs or messages.
 `

@@ -1,6 +1,7 @@
 // Package daemon starts the private servers that the tests talk to: a real
 // MariaDB and a real Redis, each in a folder of its own, on a unix socket,
-// without durability and without a network port.
+// without durability and without a network port; and a real MinIO, which has
+// no socket, on a port of the loopback interface.
 //
 // A daemon never outlives the process that started it: on Linux the kernel
 // kills it when that process goes, however it goes. A test that needs a server
@@ -55,10 +56,10 @@ func (d *Daemon) Kill() {
 	<-d.done
 }
 
-// launch starts binary with its output in <dir>/<name>.log and waits until
-// ready returns nil. A server that ends or stays unready is an error that
-// carries the end of its log.
-func launch(ctx context.Context, dir, name, binary string, args []string, ready func(context.Context) error) (*Daemon, error) {
+// launch starts binary, with more in its environment, with its output in
+// <dir>/<name>.log, and waits until ready returns nil. A server that ends or
+// stays unready is an error that carries the end of its log.
+func launch(ctx context.Context, dir, name, binary string, args []string, ready func(context.Context) error, more ...string) (*Daemon, error) {
 	logPath := filepath.Join(dir, name+".log")
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) // #nosec G304 -- a path of the test harness
 	if err != nil {
@@ -69,6 +70,7 @@ func launch(ctx context.Context, dir, name, binary string, args []string, ready 
 	//nolint:noctx // a server outlives the context of its start
 	command := exec.Command(binary, args...) // #nosec G204 -- a server that the harness located
 	command.Dir = dir
+	command.Env = append(os.Environ(), more...)
 	command.Stdout, command.Stderr = log, log
 	command.SysProcAttr = BoundToParent()
 	err = OnLastingThread(command.Start)

@@ -1,0 +1,138 @@
+// Package objects tests what is stored against a real S3 service: MinIO, which
+// `make test-s3` builds and starts. Its tests are skipped where there is none.
+//
+// NewBucket makes an empty bucket of a test's own. A whole system runs on it
+// through Store (setup.Params.Store), or through Environment where it is a
+// process of its own; List says what is in it, apart from the store under test.
+package objects
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/google/uuid"
+
+	"github.com/teamsync/edge-workers/pkg/artifact"
+	"github.com/teamsync/edge-workers/pkg/artifact/s3store"
+)
+
+// variable holds the service's address with a key pair that may make buckets:
+// http://KEY:SECRET@HOST:PORT.
+const variable = "EDGE_TEST_S3_URL"
+
+// region is that of the on-prem service (S0-18).
+const region = "us-east-1"
+
+// callTimeout bounds what this package asks by itself.
+const callTimeout = 30 * time.Second
+
+// Bucket is an empty bucket of one test.
+type Bucket struct {
+	Name     string
+	Endpoint string
+	key      string
+	secret   string
+	api      *s3.Client
+}
+
+// Need skips the test where there is no service.
+func Need(t testing.TB) {
+	t.Helper()
+	if os.Getenv(variable) == "" {
+		t.Skip(variable + " is not set: run `make test-s3`")
+	}
+}
+
+// NewBucket makes a bucket and skips the test where there is no service.
+func NewBucket(t testing.TB) *Bucket {
+	t.Helper()
+	Need(t)
+	text := os.Getenv(variable)
+	address, err := url.Parse(text)
+	if err != nil || address.User == nil {
+		t.Fatalf("%s is not http://KEY:SECRET@HOST:PORT", variable)
+	}
+	secret, _ := address.User.Password()
+	b := &Bucket{
+		Name: "edge-test-" + uuid.NewString(), Endpoint: address.Scheme + "://" + address.Host,
+		key: address.User.Username(), secret: secret,
+	}
+	b.api = s3.New(s3.Options{
+		BaseEndpoint: &b.Endpoint, Region: region, UsePathStyle: true,
+		HTTPClient: &http.Client{Timeout: callTimeout},
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: b.key, SecretAccessKey: b.secret}, nil
+		}),
+	})
+	_, err = b.api.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: &b.Name})
+	if err != nil {
+		t.Fatalf("make a bucket: %v", err)
+	}
+	return b
+}
+
+// Options open a store on the bucket as the on-prem kit does.
+func (b *Bucket) Options() s3store.Options {
+	return s3store.Options{
+		Endpoint: b.Endpoint, Bucket: b.Name, Region: region, PathStyle: true,
+		Credentials: s3store.NewCredentials(b.key, b.secret),
+	}
+}
+
+// Store opens the bucket as a process does.
+func (b *Bucket) Store(t testing.TB) artifact.Store {
+	t.Helper()
+	backend, err := s3store.Open(b.Options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return artifact.NewFenced(backend)
+}
+
+// Environment are the variables of a process with this bucket on-prem. Its
+// program must be built for this service's origin (pkg/config.artifactsOrigin).
+func (b *Bucket) Environment() map[string]string {
+	return map[string]string{
+		"EDGE_WORKERS_ARTIFACTS_ENDPOINT_URL": b.Endpoint, "EDGE_WORKERS_ARTIFACTS_BUCKET": b.Name,
+		"EDGE_WORKERS_ARTIFACTS_ACCESS_KEY_ID": b.key, "EDGE_WORKERS_ARTIFACTS_SECRET_ACCESS_KEY": b.secret,
+	}
+}
+
+// List gives the keys of all objects in the bucket.
+func (b *Bucket) List(t testing.TB) []string {
+	t.Helper()
+	var keys []string
+	pages := s3.NewListObjectsV2Paginator(b.api, &s3.ListObjectsV2Input{Bucket: &b.Name})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(t.Context())
+		if err != nil {
+			t.Fatalf("list the bucket: %v", err)
+		}
+		for _, object := range page.Contents {
+			keys = append(keys, aws.ToString(object.Key))
+		}
+	}
+	return keys
+}
+
+// Tags gives the tags of an object, which no object may have (S0-43).
+func (b *Bucket) Tags(t testing.TB, key string) string {
+	t.Helper()
+	out, err := b.api.GetObjectTagging(t.Context(), &s3.GetObjectTaggingInput{Bucket: &b.Name, Key: &key})
+	if err != nil {
+		t.Fatalf("read the tags: %v", err)
+	}
+	var tags []string
+	for _, tag := range out.TagSet {
+		tags = append(tags, fmt.Sprintf("%s=%s", aws.ToString(tag.Key), aws.ToString(tag.Value)))
+	}
+	return strings.Join(tags, ",")
+}

@@ -1,0 +1,106 @@
+package objects
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/teamsync/edge-workers/pkg/artifact"
+	"github.com/teamsync/edge-workers/pkg/artifact/artifacttest"
+	"github.com/teamsync/edge-workers/pkg/artifact/s3store"
+)
+
+func TestConforms(t *testing.T) {
+	t.Parallel()
+	Need(t) // here, or each part of the suite would be skipped by itself
+	artifacttest.Run(t, func(t testing.TB) artifact.Backend {
+		store, err := s3store.Open(NewBucket(t).Options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return store
+	})
+}
+
+// S0-14, S0-32, S0-43, S0-52: a real service keeps what the store sent, under
+// the key that was meant, without tags; and of racing writers one wins.
+func TestRealObjects(t *testing.T) {
+	t.Parallel()
+	bucket := NewBucket(t)
+	backend, err := s3store.Open(bucket.Options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := artifacttest.NewObject(artifact.Bundle, "artifact-1", []byte("content"))
+	key, err := object.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	attributes := artifact.Attributes{ContentType: artifact.Bundle.ContentType(), Metadata: map[string]string{artifact.MetadataDigest: object.Digest}}
+	var group sync.WaitGroup
+	var won, lost atomic.Int32
+	for i := range 16 {
+		group.Go(func() {
+			err := backend.Put(t.Context(), key, fmt.Appendf(nil, "content %02d", i), attributes)
+			switch {
+			case err == nil:
+				won.Add(1)
+			case errors.Is(err, artifact.ErrExists):
+				lost.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if won.Load() != 1 || lost.Load() != 15 {
+		t.Errorf("%d won, %d lost", won.Load(), lost.Load())
+	}
+	if keys := bucket.List(t); !slices.Equal(keys, []string{key}) {
+		t.Errorf("keys %v", keys)
+	}
+	if tags := bucket.Tags(t, key); tags != "" {
+		t.Errorf("tags %s", tags)
+	}
+}
+
+// What a real service refuses is not taken for an answer about the object.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	object := artifacttest.NewObject(artifact.Project, "artifact-1", []byte("content"))
+	key, err := object.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket := NewBucket(t)
+	if err := bucket.Store(t).Put(t.Context(), object); err != nil {
+		t.Fatal(err) // the control
+	}
+	for name, change := range map[string]func(*s3store.Options){
+		"another bucket": func(o *s3store.Options) { o.Bucket += "-not-there" },
+		"another secret": func(o *s3store.Options) { o.Credentials = s3store.NewCredentials(bucket.key, "another-secret") },
+		"another key":    func(o *s3store.Options) { o.Credentials = s3store.NewCredentials("another-key", bucket.secret) },
+	} {
+		o := bucket.Options()
+		change(&o)
+		backend, err := s3store.Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := artifact.NewFenced(backend)
+		_, err = store.Get(t.Context(), object.Tenant, object.Kind, key, 0)
+		for call, err := range map[string]error{"put": store.Put(t.Context(), object), "get": err, "delete": store.Delete(t.Context(), object.Tenant, object.Kind, key)} {
+			if !errors.Is(err, artifact.ErrUnavailable) || errors.Is(err, artifact.ErrNotFound) {
+				t.Errorf("%s, %s: %v", name, call, err)
+			}
+		}
+	}
+	got, err := bucket.Store(t).Get(t.Context(), object.Tenant, object.Kind, key, 0)
+	if err != nil || !bytes.Equal(got, object.Content) {
+		t.Errorf("afterwards %d bytes, %v", len(got), err)
+	}
+}
