@@ -53,14 +53,6 @@ type Params struct {
 	Network *s3store.Network
 }
 
-// store is the artifact store as the cleanup lane asks for it.
-func (p Params) store() (artifact.Store, error) {
-	if p.Store == nil {
-		return nil, errors.New("the artifact store is not configured")
-	}
-	return p.Store, nil
-}
-
 // In-process jobs (S1-251): deployments wait for the provider most of their
 // time, so a few at once do no harm; what does not fit is left to the sweep.
 const (
@@ -182,7 +174,7 @@ func (s *System) wire(ctx context.Context, p Params, signer *control.Signer, ser
 		return err
 	}
 	republisher := reconcile.NewRepublisher(reconcile.RepublishParams{Outbox: s.Outbox, Mirror: mirror, Publisher: inprocess.Inline{Handler: task.Handle}, Log: p.Log})
-	cleaner, err := reconcile.NewCleaner(reconcile.CleanupParams{DB: s.db, Outbox: s.Outbox, Store: p.store, Owner: p.Owner, Log: p.Log})
+	cleaner, err := reconcile.NewCleaner(reconcile.CleanupParams{DB: s.db, Outbox: s.Outbox, Store: s.Artifacts, Owner: p.Owner, Log: p.Log})
 	if err != nil {
 		return err
 	}
