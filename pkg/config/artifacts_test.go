@@ -63,6 +63,7 @@ func TestArtifactStore(t *testing.T) {
 		"canonical endpoint":                  {inCloud("S3_ENDPOINT_URL", cloudStore.Endpoint), cloudStore, "key"},
 		"cloud beside an application":         {inCloud(application...), cloudStore, "key"},
 		"onprem":                              {inKit(), kitStore, "kit-key"},
+		"onprem, Kubernetes":                  {inKit("EDGE_WORKERS_ARTIFACTS_SERVICE_HOST", "10.0.0.1", "EDGE_WORKERS_ARTIFACTS_PORT", "tcp://10.0.0.1:9000", "EDGE_WORKERS_ARTIFACTS_PORT_9000_TCP_ADDR", "10.0.0.1"), kitStore, "kit-key"},
 		"onprem beside an application":        {inKit(application...), kitStore, "kit-key"},
 		"onprem with another S3_PROVIDER":     {inKit("S3_PROVIDER", "aws"), kitStore, "kit-key"},
 		"onprem with another S3_ENDPOINT_URL": {inKit("S3_ENDPOINT_URL", "https://s3.example/x"), kitStore, "kit-key"},

@@ -1,14 +1,15 @@
 // Package objects tests what is stored against a real S3 service: MinIO, which
 // `make test-s3` builds and starts. Its tests are skipped where there is none.
 //
-// NewBucket makes an empty bucket of a test's own. A whole system runs on it
-// through Store (setup.Params.Store), or through Environment where it is a
-// process of its own; List says what is in it, apart from the store under test.
+// NewBucket makes an empty bucket of a test's own. A whole system of setup runs
+// on it with Environment and Network, and any part of one with Store. List says
+// what is in the bucket, apart from the store under test.
 package objects
 
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -97,13 +98,29 @@ func (b *Bucket) Store(t testing.TB) artifact.Store {
 	return artifact.NewFenced(backend)
 }
 
-// Environment are the variables of a process with this bucket on-prem. Its
-// program must be built for this service's origin (pkg/config.artifactsOrigin).
+// Environment are the variables of a process on-prem that keep its artifacts in
+// this bucket, at the kit's fixed origin: Network leads there. A process of its
+// own, which has no Network, must be built for another origin
+// (pkg/config.artifactsOrigin) and given that as its endpoint.
 func (b *Bucket) Environment() map[string]string {
 	return map[string]string{
-		"EDGE_WORKERS_ARTIFACTS_ENDPOINT_URL": b.Endpoint, "EDGE_WORKERS_ARTIFACTS_BUCKET": b.Name,
+		"EDGE_WORKERS_ARTIFACTS_ENDPOINT_URL": "http://" + kit, "EDGE_WORKERS_ARTIFACTS_BUCKET": b.Name,
 		"EDGE_WORKERS_ARTIFACTS_ACCESS_KEY_ID": b.key, "EDGE_WORKERS_ARTIFACTS_SECRET_ACCESS_KEY": b.secret,
 	}
+}
+
+// kit is where the on-prem kit has its artifact service.
+const kit = "edge-workers-artifacts:9000"
+
+// Network leads from the kit's address to the service, for
+// setup.Params.Network. Nothing else can be reached.
+func (b *Bucket) Network() *s3store.Network {
+	return &s3store.Network{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if address != kit {
+			return nil, fmt.Errorf("%s is not the artifact service", address)
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, strings.TrimPrefix(b.Endpoint, "http://"))
+	}}
 }
 
 // List gives the keys of all objects in the bucket.

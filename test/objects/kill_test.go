@@ -43,9 +43,6 @@ func kills(t *testing.T) int {
 	return n
 }
 
-// longestLife of a submitting process, from its first submission on.
-const longestLife = 120 * time.Millisecond
-
 // S0-62, S0-63, S0-89: processes that submit are killed with SIGKILL at random
 // moments. Afterwards, counted from the bucket and the database: no object
 // without an owner, no version without its objects, no intent lost. In the
@@ -121,12 +118,13 @@ func (w *world) ok(err error) {
 }
 
 // kill starts n submitting processes, four at a time, and kills each at a
-// random moment. It returns how many died by that.
+// random moment of its third or fourth submission. It returns how many died by
+// that.
 func (w *world) kill(n int) int {
 	w.Helper()
-	lives := make(chan time.Duration, n)
+	lives := make(chan float64, n) // in submissions
 	for range n {
-		lives <- rand.N(longestLife) //nolint:gosec // G404: the same
+		lives <- 2 * w.random.Float64()
 	}
 	close(lives)
 	var mu sync.Mutex
@@ -148,7 +146,7 @@ func (w *world) kill(n int) int {
 }
 
 // liveAndDie reports whether a process that submitted died by SIGKILL.
-func (w *world) liveAndDie(life time.Duration) bool {
+func (w *world) liveAndDie(life float64) bool {
 	text, err := json.Marshal(w.submission)
 	if err != nil {
 		w.Error(err)
@@ -166,9 +164,11 @@ func (w *world) liveAndDie(life time.Duration) bool {
 		w.Error(err)
 		return false
 	}
-	_, err = bufio.NewReader(out).ReadString('\n')
+	line, err := bufio.NewReader(out).ReadString('\n')
 	if err == nil {
-		time.Sleep(life)
+		var one int64 // one submission, in microseconds
+		one, err = strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+		time.Sleep(time.Duration(life * float64(one) * float64(time.Microsecond)))
 	}
 	killErr := command.Process.Kill()
 	waitErr := command.Wait()

@@ -12,6 +12,8 @@ import (
 	"github.com/teamsync/edge-workers/pkg/artifact"
 	"github.com/teamsync/edge-workers/pkg/artifact/artifacttest"
 	"github.com/teamsync/edge-workers/pkg/artifact/s3store"
+	"github.com/teamsync/edge-workers/pkg/config"
+	"github.com/teamsync/edge-workers/pkg/setup"
 )
 
 func TestConforms(t *testing.T) {
@@ -65,6 +67,45 @@ func TestRealObjects(t *testing.T) {
 	}
 	if tags := bucket.Tags(t, key); tags != "" {
 		t.Errorf("tags %s", tags)
+	}
+}
+
+// S0-14, S0-15, S0-17, S0-18: the settings of a process on-prem lead to the
+// kit's service, which finds the requests rightly addressed and signed.
+func TestSettingsLeadToTheService(t *testing.T) {
+	t.Parallel()
+	bucket := NewBucket(t)
+	environment := bucket.Environment()
+	for name, value := range map[string]string{
+		"EDGE_WORKERS_PROVIDER": "onprem", "EDGE_WORKERS_DATABASE_URL": "sqlite:unused", "EDGE_WORKERS_REDIS_URL": "redis://unused",
+		"EDGE_WORKERS_CONTROL_SIGNING_KEY_FILE": "unused", "EDGE_WORKERS_AUTH_LOCAL_KEY_FILE": "unused",
+	} {
+		environment[name] = value
+	}
+	settings, err := config.Load(environment, config.API)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := setup.OpenStore(settings, bucket.Network())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []artifact.Kind{artifact.Project, artifact.Bundle} {
+		object := artifacttest.NewObject(kind, "artifact-1", bytes.Repeat([]byte("x"), int(kind.MaxSize())))
+		if err := store.Put(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		key, err := object.Key()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := store.Get(t.Context(), object.Tenant, kind, key, 0)
+		if err != nil || !bytes.Equal(got, object.Content) || !slices.Equal(bucket.List(t), []string{key}) {
+			t.Errorf("%s: %d bytes, %v; keys %v", kind, len(got), err, bucket.List(t))
+		}
+		if err := store.Delete(t.Context(), object.Tenant, kind, key); err != nil || len(bucket.List(t)) != 0 {
+			t.Errorf("%s: delete: %v", kind, err)
+		}
 	}
 }
 
