@@ -2,6 +2,7 @@
 // host speaks the same script API, so the cloud client, the whole control plane
 // in a cloud scope and the signed control channel meet bundles on real workerd.
 // A front between client and host loses, alters and refuses what it is told to.
+// `make test-s3` runs it with a real S3 service as artifact store.
 package cloudflow
 
 import (
@@ -32,6 +33,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/provider/cloudflare"
 	"github.com/teamsync/edge-workers/pkg/provider/providertest"
 	"github.com/teamsync/edge-workers/pkg/version"
+	"github.com/teamsync/edge-workers/test/objects"
 	"github.com/teamsync/edge-workers/test/plane"
 	"github.com/teamsync/edge-workers/transports"
 )
@@ -75,6 +77,9 @@ func newSystem(t *testing.T) *system {
 	t.Helper()
 	t.Parallel()
 	s := &system{Plane: plane.New(t, databasetest.MySQL(t)), clock: &clock{now: time.Now()}}
+	if objects.Available() {
+		s.Store = objects.NewBucket(t).Store(t)
+	}
 	host := newHost(t)
 	s.front = providertest.NewFront(host.ControlHandler())
 	api := httptest.NewTLSServer(s.front)

@@ -44,10 +44,13 @@ type Bucket struct {
 	api      *s3.Client
 }
 
+// Available reports whether there is a service.
+func Available() bool { return os.Getenv(variable) != "" }
+
 // Need skips the test where there is no service.
 func Need(t testing.TB) {
 	t.Helper()
-	if os.Getenv(variable) == "" {
+	if !Available() {
 		t.Skip(variable + " is not set: run `make test-s3`")
 	}
 }

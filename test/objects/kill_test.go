@@ -85,7 +85,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{T: t, db: databasetest.Open(t, database.Params{URL: dsn})}
 	id := uuid.NewString()[:8]
 	w.submission = submission{DSN: dsn, Tenant: models.Tenant{CompanyID: "company-" + id, DepartmentID: "department-" + id}}
-	if os.Getenv(variable) != "" {
+	if Available() {
 		bucket := NewBucket(t)
 		w.submission.Store = place{bucket.Endpoint, bucket.Name, bucket.key, bucket.secret}
 		w.list = func() []string { return bucket.List(t) }
@@ -104,9 +104,9 @@ func newWorld(t *testing.T) *world {
 	directory := tenancy.New(w.db)
 	w.ok(directory.PutCompany(t.Context(), owner, w.submission.Tenant.CompanyID, "A company"))
 	w.ok(directory.PutDepartment(t.Context(), owner, w.submission.Tenant, "A department"))
-	seed := rand.Uint64() //nolint:gosec // G404: moments of death need no secrecy
+	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	w.random = rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // G404: the same
+	w.random = rand.New(rand.NewPCG(seed, seed))
 	return w
 }
 
@@ -152,7 +152,7 @@ func (w *world) liveAndDie(life float64) bool {
 		w.Error(err)
 		return false
 	}
-	command := exec.Command(os.Args[0]) //nolint:gosec // G204, G702: this very test
+	command := exec.Command(os.Args[0])
 	command.Env = append(os.Environ(), submitterVariable+"="+string(text))
 	var complaint strings.Builder
 	command.Stderr = &complaint
@@ -168,7 +168,7 @@ func (w *world) liveAndDie(life float64) bool {
 	if err == nil {
 		var one int64 // one submission, in microseconds
 		one, err = strconv.ParseInt(strings.TrimSpace(line), 10, 64)
-		time.Sleep(time.Duration(life * float64(one) * float64(time.Microsecond)))
+		<-time.After(time.Duration(life * float64(one) * float64(time.Microsecond)))
 	}
 	killErr := command.Process.Kill()
 	waitErr := command.Wait()
@@ -193,8 +193,13 @@ func (w *world) passTime() error {
 
 func (w *world) cleaner() *reconcile.Cleaner {
 	w.Helper()
-	store, err := w.submission.Store.open()
+	store, err := w.submission.Store.open(nil)
 	w.ok(err)
+	return w.cleanerOn(store)
+}
+
+func (w *world) cleanerOn(store artifact.Store) *reconcile.Cleaner {
+	w.Helper()
 	c, err := reconcile.NewCleaner(reconcile.CleanupParams{
 		DB: w.db, Outbox: w.outbox, Store: func() (artifact.Store, error) { return store, nil }, Owner: "sweep-" + uuid.NewString()[:8], Log: slog.New(slog.DiscardHandler),
 	})
@@ -202,8 +207,9 @@ func (w *world) cleaner() *reconcile.Cleaner {
 	return c
 }
 
-// sweepAlways runs sweeps over intents without a grace until stop is called.
-func (w *world) sweepAlways() (stop func()) {
+// sweepAlways runs sweeps over intents without a grace until what it returns is
+// called.
+func (w *world) sweepAlways() func() {
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.Context())
 	var group sync.WaitGroup
@@ -218,7 +224,7 @@ func (w *world) sweepAlways() (stop func()) {
 				if err != nil && ctx.Err() == nil {
 					w.Error(err)
 				}
-				time.Sleep(time.Millisecond)
+				<-time.After(time.Millisecond)
 			}
 		})
 	}

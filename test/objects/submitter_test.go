@@ -40,9 +40,9 @@ type submission struct {
 // place is a bucket and the keys to it.
 type place struct{ Endpoint, Bucket, Key, Secret string }
 
-func (p place) open() (artifact.Store, error) {
+func (p place) open(network *s3store.Network) (artifact.Store, error) {
 	backend, err := s3store.Open(s3store.Options{
-		Endpoint: p.Endpoint, Bucket: p.Bucket, Region: region, PathStyle: true, Credentials: s3store.NewCredentials(p.Key, p.Secret),
+		Endpoint: p.Endpoint, Bucket: p.Bucket, Region: region, PathStyle: true, Credentials: s3store.NewCredentials(p.Key, p.Secret), Network: network,
 	})
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func TestMain(m *testing.M) {
 // run submits one project after the other. After the second it says how long
 // that one took. It never ends well: whoever started it kills it.
 func (s submission) run(ctx context.Context) error {
-	submitter, err := s.open(ctx)
+	submitter, err := s.open(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -91,12 +91,12 @@ func (s submission) run(ctx context.Context) error {
 
 var owner = audit.Actor{Type: "user", ID: "user:owner", Method: "bearer_jwt"}
 
-func (s submission) open(ctx context.Context) (*version.Submitter, error) {
+func (s submission) open(ctx context.Context, network *s3store.Network) (*version.Submitter, error) {
 	db, err := database.Open(ctx, database.Params{URL: s.DSN})
 	if err != nil {
 		return nil, err
 	}
-	store, err := s.Store.open()
+	store, err := s.Store.open(network)
 	if err != nil {
 		return nil, err
 	}
