@@ -120,11 +120,10 @@ func (u *unpacker) entry(header *tar.Header, body io.Reader) error {
 	if u.left < 0 {
 		return errTooLarge
 	}
-	_, name, found := strings.Cut(strings.TrimPrefix(header.Name, "./"), "/")
+	_, name, found := strings.Cut(path.Clean(header.Name), "/")
 	if !found || strings.HasPrefix(name, modules) {
 		return nil // outside the package's folder, or a package inside, which only the lock file may install
 	}
-	name = path.Clean(name)
 	if !slices.Contains(importable, path.Ext(name)) {
 		if !slices.Contains(silent, path.Ext(name)) {
 			u.contents.others[name] = true
