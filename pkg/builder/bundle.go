@@ -99,11 +99,13 @@ func classify(result api.BuildResult, entry string) ([]fault.Problem, []fault.Pr
 
 // problemOf gives a message file, line and column, all from 1.
 func problemOf(message api.Message, kind, entry string) fault.Problem {
-	if given, ok := message.Detail.(string); ok {
-		kind = given
-	}
 	loc := []any{}
-	text := plainNames.Replace(message.Text)
+	text := message.Text
+	if given, ok := message.Detail.(string); ok {
+		kind = given // and a text of ours
+	} else {
+		text = plainNames.Replace(text)
+	}
 	if at := message.Location; at != nil {
 		file, ours := strings.CutPrefix(at.File, projectSpace+":")
 		if ofPackage(message) {

@@ -3,6 +3,8 @@ package builder
 import (
 	"bytes"
 	"crypto/ed25519"
+	"io/fs"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -81,4 +83,20 @@ func TestRealPackagesBuildReproducibly(t *testing.T) {
 			t.Errorf("build %d differs: %+v, first %+v", i, out.Digests, first.Digests)
 		}
 	}
+}
+
+// cached lists the files of a cache folder.
+func cached(t testing.TB, dir string) []string {
+	t.Helper()
+	var all []string
+	err := filepath.WalkDir(dir, func(path string, item fs.DirEntry, err error) error {
+		if err == nil && !item.IsDir() {
+			all = append(all, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }

@@ -21,6 +21,9 @@ const (
 	projectSpace = "project" // the project's files
 )
 
+// computed is what is said of an import whose specifier is not written out.
+const computed = "what is imported is computed: only imports of a text in quotes are supported"
+
 const runtimeModule = "teamsync:runtime"
 
 // entryTemplate is the bundle's own module. The runtime comes first, so that
@@ -69,7 +72,7 @@ func (s *sources) load(args api.OnLoadArgs) (api.OnLoadResult, error) {
 	case npmSpace:
 		target, _ := args.PluginData.(npm.Target)
 		return loadPackage(target), nil
-	default:
+	case projectSpace:
 		content := s.project.Files[args.Path]
 		if !utf8.Valid(content) {
 			return api.OnLoadResult{Errors: []api.Message{{
@@ -77,6 +80,9 @@ func (s *sources) load(args api.OnLoadArgs) (api.OnLoadResult, error) {
 			}}}, nil
 		}
 		text, loader = string(content), loaders[path.Ext(args.Path)]
+	default:
+		// The bundler found a file of this machine for a computed import.
+		return api.OnLoadResult{Errors: []api.Message{{Text: computed, Detail: dynamicCode}}}, nil
 	}
 	return api.OnLoadResult{Contents: &text, Loader: loader}, nil
 }

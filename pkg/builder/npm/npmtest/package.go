@@ -47,14 +47,17 @@ type Entry struct {
 // Pack makes a tarball.
 func Pack(entries ...Entry) []byte {
 	var out bytes.Buffer
-	zip := gzip.NewWriter(&out)
+	zip, err := gzip.NewWriterLevel(&out, gzip.BestSpeed) // some tests pack much
+	if err != nil {
+		panic(err) // the level is valid
+	}
 	archive := tar.NewWriter(zip)
 	for _, e := range entries {
 		header := &tar.Header{Typeflag: e.Type, Name: e.Name, Linkname: e.Link, Size: int64(len(e.Body)), Mode: 0o644}
 		if e.Type == 0 {
 			header.Typeflag = tar.TypeReg
 		}
-		err := archive.WriteHeader(header)
+		err = archive.WriteHeader(header)
 		if err == nil && e.Body != "" {
 			_, err = archive.Write([]byte(e.Body))
 		}
