@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -173,18 +171,4 @@ func (r *Registry) serve(w http.ResponseWriter, request *http.Request) {
 	default:
 		_, _ = w.Write(content)
 	}
-}
-
-// Real gives the registry from which real packages come in tests: the variable
-// EDGE_TEST_NPM_REGISTRY, or else the one that npm is configured for.
-func Real(t testing.TB) string {
-	t.Helper()
-	if address := os.Getenv("EDGE_TEST_NPM_REGISTRY"); address != "" {
-		return address
-	}
-	output, err := exec.CommandContext(t.Context(), "npm", "config", "get", "registry").Output()
-	if err != nil {
-		t.Fatalf("npm is needed to find the registry (or set EDGE_TEST_NPM_REGISTRY): %v", err)
-	}
-	return strings.TrimSpace(string(output))
 }
