@@ -122,14 +122,14 @@ func TestBuildRefuses(t *testing.T) {
 		{"import()", index(`const m = import("./a");`), []string{`dynamic_code_unsupported [src/index.ts 1 18]: import() is not supported: use an import statement`}},
 		{"import() of the platform", index(`const m = import("cloudflare:workers");`), []string{`dynamic_code_unsupported [src/index.ts 1 18]: import() is not supported: use an import statement`}},
 		{"import() of what is computed", index(`const m = import("cloudflare:" + "workers");`), []string{
-			`dynamic_code_unsupported [src/index.ts 1 18]: import() is not supported: use an import statement`}},
+			`dynamic_code_unsupported [src/index.ts 1 11]: what is imported is computed: only imports of a text in quotes are supported`}},
 		{"import() of a variable", index("const n = \"a\";\nconst m = import(n);"), []string{
-			`dynamic_code_unsupported [src/index.ts 2 11]: This "import" expression will not be bundled because the argument is not a string literal`}},
+			`dynamic_code_unsupported [src/index.ts 2 11]: what is imported is computed: only imports of a text in quotes are supported`}},
 		{"eval", index(`eval("1");`), []string{
 			`dynamic_code_unsupported [src/index.ts 1 1]: Using direct eval with a bundler is not recommended and may cause problems`}},
 		{"require", index(`const m = require("./a");`), []string{`import_unresolved [src/index.ts 1 19]: only import statements are supported`}},
 		{"require of a variable", index("const n = \"a\";\nconst m = require(n);"), []string{
-			`dynamic_code_unsupported [src/index.ts 2 11]: This call to "require" will not be bundled because the argument is not a string literal`}},
+			`dynamic_code_unsupported [src/index.ts 2 11]: what is imported is computed: only imports of a text in quotes are supported`}},
 		{"require by another name", index(`const r = require;`), []string{
 			`dynamic_code_unsupported [src/index.ts 1 11]: Indirect calls to "require" will not be bundled`}},
 		{"CommonJS", map[string]string{"src/index.ts": "import './a.js';\nexport default {};", "src/a.js": "module.exports = 1;"}, []string{

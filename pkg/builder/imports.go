@@ -64,5 +64,9 @@ func loadPackage(target npm.Target) api.OnLoadResult {
 	if target.Empty {
 		return api.OnLoadResult{Contents: new(string), Loader: api.LoaderEmpty, PluginData: target}
 	}
+	at := target.Once(func(text string) int { return computedIn(text, loader) })
+	if at >= 0 {
+		return refuseComputed(npmSpace+":"+target.Path(), target.Content, at)
+	}
 	return api.OnLoadResult{Contents: &target.Content, Loader: loader, PluginData: target}
 }

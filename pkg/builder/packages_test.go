@@ -68,7 +68,7 @@ func TestPackagesRefused(t *testing.T) {
 		"a Node module by import() with a handler": {pkg("x", "index.js", "export default import('node:fs').catch(() => 1)"), []string{
 			`import_unresolved [node_modules/x/index.js 1 23]: x imports "node:fs": "node:fs" cannot be imported (not installed): Node modules are not available to a project`}},
 		"import() of something computed": {pkg("x", "index.js", "export default (n) => import('cloudflare:' + n)"), []string{
-			`dynamic_code_unsupported [node_modules/x/index.js 1 23]: This "import" expression will not be bundled because the argument is not a string literal`}},
+			`dynamic_code_unsupported [node_modules/x/index.js 1 23]: what is imported is computed: only imports of a text in quotes are supported`}},
 		"the runtime": {pkg("x", "index.js", "import 'teamsync:runtime';\nexport default 1"), []string{
 			`import_unresolved [node_modules/x/index.js 1 8]: x imports "teamsync:runtime": "teamsync:runtime" cannot be imported: it is no package`}},
 		"a native addon": {pkg("x", "index.js", "module.exports = require('./build/x.node')", "build/x.node", "\x7fELF"), []string{
@@ -142,7 +142,10 @@ func TestPackagesThatTry(t *testing.T) {
 	for name, text := range map[string]string{
 		"a Node module in a try block":     "try { exports.fs = require('fs') } catch {}",
 		"a package in a try block":         "let e; try { e = require('encoding') } catch {} module.exports = e",
-		"require of something computed":    "module.exports = (n) => require(n)",
+		"require that is a parameter":      "module.exports = ((require) => require)((n) => n)",
+		"a call of a parameter":            "(function (require) { module.exports = require('./' + 'later.js') })((n) => n)",
+		"a check for require":              "module.exports = typeof require === 'function' && require",
+		"words in a comment":               "// import(x) and require(y) of `x`\nmodule.exports = () => import('./later.js')",
 		"require by another name":          "const r = require; module.exports = (n) => r(n)",
 		"eval":                             "module.exports = (s) => eval(s)",
 		"code made from text":              "module.exports = () => Function('return this')()",

@@ -21,9 +21,6 @@ const (
 	projectSpace = "project" // the project's files
 )
 
-// computed is what is said of an import whose specifier is not written out.
-const computed = "what is imported is computed: only imports of a text in quotes are supported"
-
 const runtimeModule = "teamsync:runtime"
 
 // entryTemplate is the bundle's own module. The runtime comes first, so that
@@ -80,8 +77,11 @@ func (s *sources) load(args api.OnLoadArgs) (api.OnLoadResult, error) {
 			}}}, nil
 		}
 		text, loader = string(content), loaders[path.Ext(args.Path)]
+		if at := computedIn(text, loader); at >= 0 {
+			return refuseComputed(projectSpace+":"+args.Path, text, at), nil
+		}
 	default:
-		// The bundler found a file of this machine for a computed import.
+		// A file of this machine: computedImport must never let it come to this.
 		return api.OnLoadResult{Errors: []api.Message{{Text: computed, Detail: dynamicCode}}}, nil
 	}
 	return api.OnLoadResult{Contents: &text, Loader: loader}, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"sync"
 )
 
 // Place is where an import stands: in a file of the package that is installed at
@@ -22,6 +23,19 @@ type Target struct {
 	JSON    bool
 	Pure    bool // may be left out when nothing of it is used
 	Content string
+	seen    *sync.Map // of the package, see Once
+}
+
+// Once gives what look finds in the file's text. It is looked for once for as
+// long as the package stays in memory: the text never changes.
+func (t Target) Once(look func(text string) int) int {
+	found, ok := t.seen.Load(t.File)
+	if !ok {
+		found = look(t.Content)
+		t.seen.Store(t.File, found)
+	}
+	number, _ := found.(int)
+	return number
 }
 
 // ErrNotInstalled marks an import of a package that is not there, or of a Node
@@ -255,7 +269,7 @@ func (r *resolution) target(at, name string) Target {
 	contents := r.tree.packages[at]
 	target := Target{
 		Place: Place{at, name}, Content: contents.files[name],
-		JSON: path.Ext(name) == ".json", Pure: contents.manifests[""].pure(name),
+		seen: &contents.seen, JSON: path.Ext(name) == ".json", Pure: contents.manifests[""].pure(name),
 	}
 	switch path.Ext(name) {
 	case ".mjs":

@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/teamsync/edge-workers/pkg/fault"
 )
@@ -30,12 +31,13 @@ var importable = []string{".js", ".mjs", ".cjs", ".json"}
 var silent = []string{".ts", ".mts", ".cts", ".map", ".md", ".flow"}
 
 // Contents is an unpacked package: the files that code can import, and what its
-// package.json says about them. It is shared between builds and read only.
+// package.json says about them. It is shared between builds and, but for seen, read only.
 type Contents struct {
 	files     map[string]string    // by path inside the package
 	others    map[string]bool      // files that exist but cannot be imported
 	manifests map[string]*manifest // of each package.json, by its folder; "" is the package's own
 	size      int64                // bytes of files
+	seen      sync.Map             // what was found in files, by path: see Target.Once
 }
 
 // cost is what it takes in memory, roughly.
