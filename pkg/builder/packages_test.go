@@ -352,6 +352,21 @@ func TestDependencyDigest(t *testing.T) {
 	}
 }
 
+// A fixed vector, computed with another implementation of SHA-256 over the
+// written-out canonical JSON. It must never change: stored versions carry it.
+func TestDependencyDigestVector(t *testing.T) {
+	t.Parallel()
+	tree := npm.NoPackages()
+	tree.Lock.Packages = []npm.Entry{
+		{Path: "node_modules/@s/a", Name: "@s/a", Version: "1.0.0"},
+		{Path: "node_modules/b", Name: "real", Version: "2.0.0-rc.1"},
+	}
+	got, err := dependencyDigest(tree)
+	if err != nil || got != "4b04111ee6910734c35c7261e5ef3c85cb7c8ad4714f5fbb6bd64457b6f85d7e" {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
 // Nothing of the project reaches the disk or asks for it: two builders with
 // different registries and caches give equal bytes.
 func TestPackagesAreReproducible(t *testing.T) {
