@@ -235,7 +235,7 @@ func TestTooManyPackages(t *testing.T) {
 	text := all(10_000)
 	started := time.Now()
 	_, problems := packages(t, npm.Params{}).Read([]byte(text), npm.Root{}, offered)
-	if took := time.Since(started); took > 5*time.Second {
+	if took := time.Since(started); took > 20*time.Second {
 		t.Errorf("the refusal took %v", took)
 	}
 	if len(problems) != 1 || !strings.HasPrefix(lines(problems)[0], `dependency_too_many [package-lock.json packages node_modules/p01000]: the lock file installs more than 1000 packages; the first beyond is "node_modules/p01000"`) {
