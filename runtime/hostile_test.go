@@ -156,13 +156,15 @@ export default { async run() {
   const own = {};
   own.toString = () => "own";
   own.hasOwnProperty = () => true;
+  const library = () => {};
+  library.bind = () => "bound";
   const later = new Promise((resolve) => setTimeout(resolve, 1, "later"));
   return [String(new Mine("x")), String(new Old()), String(own), List.from([1, 2]).last(), await later,
-    [..."ab"].map((c) => c.toUpperCase()), (function () { return this.a; }).call({ a: 5 }), typeof Buffer, typeof fetch];
+    [..."ab"].map((c) => c.toUpperCase()), (function () { return this.a; }).call({ a: 5 }), library.bind(), typeof Buffer, typeof fetch];
 } };`})
 	w := mustStart(t, b.out.Bundle, t.TempDir())
 	got := b.invoke(t, w, "run", "")
-	want := `["Mine: x!","old","own",2,"later",["A","B"],5,"function","function"]`
+	want := `["Mine: x!","old","own",2,"later",["A","B"],5,"bound","function","function"]`
 	if got.status != 200 || got.body != want {
 		t.Errorf("got  %v\nwant %s", got, want)
 	}

@@ -15,6 +15,7 @@ type devFlags struct {
 	addr      string
 	metrics   string
 	workerd   string
+	registry  string
 	readyFile string
 	logLevel  string
 }
@@ -34,6 +35,7 @@ func newDev(s *cli) *cobra.Command {
 	f.StringVar(&flags.addr, "addr", "127.0.0.1:8787", "address of the API; port 0 picks a free one")
 	f.StringVar(&flags.metrics, "metrics-addr", "127.0.0.1:0", "address of /metrics, /healthz and /readyz")
 	f.StringVar(&flags.workerd, "workerd", "", "path of the workerd binary (default: searched for)")
+	f.StringVar(&flags.registry, "npm-registry", "", "URL of the npm registry that packages of projects come from (default: npm's own)")
 	f.StringVar(&flags.readyFile, "ready-file", "", "also write the addresses and tokens as one JSON object to this file when all is up")
 	f.StringVar(&flags.logLevel, "log-level", "warn", "least level of the log lines on standard error: debug, info, warn or error")
 	return cmd
@@ -46,7 +48,7 @@ func (s *cli) dev(ctx context.Context, flags devFlags) error {
 		return usageError("--log-level: %v", err)
 	}
 	err = devkit.Run(ctx, devkit.Params{
-		Data: flags.data, Addr: flags.addr, MetricsAddr: flags.metrics, Workerd: flags.workerd,
+		Data: flags.data, Addr: flags.addr, MetricsAddr: flags.metrics, Workerd: flags.workerd, NPMRegistry: flags.registry,
 		Log: observe.NewLogger(s.err, level),
 		Ready: func(r devkit.Ready) error {
 			if flags.readyFile != "" {

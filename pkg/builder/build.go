@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/teamsync/edge-workers/pkg/builder/npm"
 	"github.com/teamsync/edge-workers/pkg/canonical"
 	"github.com/teamsync/edge-workers/pkg/fault"
 	"github.com/teamsync/edge-workers/pkg/project"
@@ -19,10 +20,10 @@ var ErrTimeout = fault.Coded(fault.Timeout, "build_timeout", "The project build 
 
 // run builds within the time limit. The slot is given back when the work has
 // really ended, which may be after the caller has its answer.
-func (b *Builder) run(ctx context.Context, in Input) (*Output, error) {
+func (b *Builder) run(ctx context.Context, in Input, deps *dependencies) (*Output, error) {
 	return within(ctx, b.timeout, func(ctx context.Context) (*Output, error) {
 		defer b.slots.Release(1)
-		return b.make(ctx, in)
+		return b.make(ctx, in, deps)
 	})
 }
 
@@ -73,13 +74,13 @@ func panicked(reason any) error {
 }
 
 // make is one build, step by step.
-func (b *Builder) make(ctx context.Context, in Input) (*Output, error) {
+func (b *Builder) make(ctx context.Context, in Input, deps *dependencies) (*Output, error) {
 	static, problems, err := readStatic(in.Project)
 	if err != nil {
 		return nil, fmt.Errorf("read static data: %w", err)
 	}
-	problems = append(checkDependencies(in.Project), problems...)
-	out, err := b.identify(in, static)
+	problems = append(deps.problems, problems...)
+	out, err := b.identify(in, deps.tree, static)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +88,7 @@ func (b *Builder) make(ctx context.Context, in Input) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	code, warnings, err := bundle(ctx, in.Project, entry)
+	code, warnings, err := bundle(ctx, &sources{project: in.Project, tree: deps.tree, entry: entry})
 	if len(problems) > 0 {
 		return nil, joined(problems, err)
 	}
@@ -100,7 +101,7 @@ func (b *Builder) make(ctx context.Context, in Input) (*Output, error) {
 	}
 	out.Bundle, out.Warnings = code, warnings
 	out.Digests.Bundle = canonical.SHA256(code)
-	return out, b.document(in, out, static)
+	return out, b.document(in, out, deps.tree, static)
 }
 
 // joined lists the problems outside the sources together with those in them.
@@ -114,8 +115,11 @@ func joined(problems []fault.Problem, err error) error {
 
 // identify fills in the digests that are known before the bundle is made, and
 // the release generation that the bundle carries.
-func (b *Builder) identify(in Input, static *staticData) (*Output, error) {
-	dependency, err := dependencyDigest()
+func (b *Builder) identify(in Input, tree *npm.Tree, static *staticData) (*Output, error) {
+	if tree == nil {
+		tree = npm.NoPackages() // refused: the digests are never seen
+	}
+	dependency, err := dependencyDigest(tree)
 	if err != nil {
 		return nil, fmt.Errorf("dependency digest: %w", err)
 	}
@@ -170,8 +174,8 @@ func (b *Builder) entry(in Input, out *Output, static *staticData) (string, erro
 }
 
 // document adds the SBOM and the receipt.
-func (b *Builder) document(in Input, out *Output, static *staticData) error {
-	text, components, err := sbom(in.Project, in.Policy, b.runtime)
+func (b *Builder) document(in Input, out *Output, tree *npm.Tree, static *staticData) error {
+	text, components, err := sbom(in.Project, tree, in.Policy, b.runtime)
 	if err != nil {
 		return err
 	}

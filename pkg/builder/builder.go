@@ -2,8 +2,9 @@
 // the documents that prove where it came from: SBOM, build receipt, digests
 // and the release generation (decision D8).
 //
-// A build runs in process and from memory: no file, no network, no script of
-// the project is touched. Equal input gives equal bytes on any machine.
+// A build runs in process and from memory: no file and no script of the project
+// is touched, and no network but that of the npm registry, for the packages that
+// the project's lock file names. Equal input gives equal bytes on any machine.
 package builder
 
 import (
@@ -16,9 +17,11 @@ import (
 	"runtime"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
+	"github.com/teamsync/edge-workers/pkg/builder/npm"
 	"github.com/teamsync/edge-workers/pkg/fault"
 	"github.com/teamsync/edge-workers/pkg/project"
-	"golang.org/x/sync/semaphore"
 )
 
 // The bounds of a build.
@@ -33,9 +36,13 @@ type Params struct {
 	// PublicKeys verify the control plane's assertions; they are compiled into
 	// each bundle. One, or two while a key is being changed (D10).
 	PublicKeys []ed25519.PublicKey
+	// Packages brings the npm packages of projects; nil means npm's registry
+	// without a cache folder.
+	Packages *npm.Packages
 	// Concurrency bounds the builds that run at once; 0 means the CPU count.
 	Concurrency int
-	// Timeout bounds one build; 0 means DefaultTimeout.
+	// Timeout bounds one build once its packages are there; 0 means
+	// DefaultTimeout. The packages have a limit of their own.
 	Timeout time.Duration
 	// Log receives one line for each build; nil discards.
 	Log *slog.Logger
@@ -50,6 +57,8 @@ type Input struct {
 	// Policy is the builder policy; empty means Current. Older policies exist
 	// for tests and migrations.
 	Policy Policy
+	// Progress, when set, is told while npm packages are brought.
+	Progress npm.Progress
 }
 
 // Output is everything that a version stores.
@@ -71,11 +80,12 @@ type Output struct {
 
 // Builder builds projects. It is safe for concurrent use.
 type Builder struct {
-	keys    []publicKey
-	runtime string // runtime digest
-	slots   *semaphore.Weighted
-	timeout time.Duration
-	log     *slog.Logger
+	keys     []publicKey
+	runtime  string // runtime digest
+	packages *npm.Packages
+	slots    *semaphore.Weighted
+	timeout  time.Duration
+	log      *slog.Logger
 }
 
 // New checks the parameters and returns a Builder.
@@ -91,7 +101,13 @@ func New(p Params) (*Builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Builder{keys: keys, runtime: digest, timeout: p.Timeout, log: p.Log}
+	b := &Builder{keys: keys, runtime: digest, packages: p.Packages, timeout: p.Timeout, log: p.Log}
+	if b.packages == nil {
+		b.packages, err = npm.New(npm.Params{Log: p.Log})
+		if err != nil {
+			return nil, err
+		}
+	}
 	if b.timeout == 0 {
 		b.timeout = DefaultTimeout
 	}
@@ -115,8 +131,10 @@ func (b *Builder) RuntimeDigest() string { return b.runtime }
 var scriptNames = regexp.MustCompile(`\A[a-z0-9][a-z0-9_-]{0,62}\z`)
 
 // Build makes the bundle and its documents. What the author can mend is a
-// fault of kind Invalid with file, line and column; a build over its time
-// limit is one of kind Timeout; a defect of the bundler one of kind Internal.
+// fault of kind Invalid with file, line and column, or with the package's name;
+// a build over its time limit is one of kind Timeout; an npm registry that does
+// not deliver one of kind Unavailable; a defect of the bundler one of kind
+// Internal.
 // A cancelled ctx returns its error wrapped.
 func (b *Builder) Build(ctx context.Context, in Input) (*Output, error) {
 	if in.Project == nil || !scriptNames.MatchString(in.ScriptName) {
@@ -128,14 +146,24 @@ func (b *Builder) Build(ctx context.Context, in Input) (*Output, error) {
 	if !in.Policy.Known() {
 		return nil, fmt.Errorf("build: unknown builder policy %q", in.Policy)
 	}
-	err := b.slots.Acquire(ctx, 1)
-	if err != nil {
-		return nil, fmt.Errorf("wait for a build slot: %w", err)
-	}
 	started := time.Now()
-	out, err := b.run(ctx, in)
+	out, err := b.build(ctx, in)
 	b.log.InfoContext(ctx, "project built",
 		"script", in.ScriptName, "project_digest", in.Project.Digest,
 		"ok", err == nil, "duration_ms", time.Since(started).Milliseconds())
 	return out, err
+}
+
+// build waits for the packages before it waits for a slot: a slow registry must
+// not stop the builds that need none.
+func (b *Builder) build(ctx context.Context, in Input) (*Output, error) {
+	deps, err := b.install(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	err = b.slots.Acquire(ctx, 1)
+	if err != nil {
+		return nil, fmt.Errorf("wait for a build slot: %w", err)
+	}
+	return b.run(ctx, in, deps)
 }

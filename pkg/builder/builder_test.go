@@ -114,22 +114,22 @@ func TestBuildRefuses(t *testing.T) {
 		{"text as a module", index(`import "data:text/javascript,1";`), []string{
 			`import_unresolved [src/index.ts 1 8]: "data:text/javascript,1" cannot be imported: data modules are not available to a project`}},
 		{"a package", index(`import _ from "lodash";`), []string{
-			`dependency_unsupported [src/index.ts 1 15]: npm packages and built-in modules are not supported: "lodash"`}},
+			`import_unresolved [src/index.ts 1 15]: the package "lodash" is not installed: add it to package.json and run npm install`}},
 		{"a package that is never used", index(`import { unused } from "@scope/lodash";`), []string{
-			`dependency_unsupported [src/index.ts 1 24]: npm packages and built-in modules are not supported: "@scope/lodash"`}},
+			`import_unresolved [src/index.ts 1 24]: the package "@scope/lodash" is not installed: add it to package.json and run npm install`}},
 		{"a package by re-export", index(`export * from "lodash";`), []string{
-			`dependency_unsupported [src/index.ts 1 15]: npm packages and built-in modules are not supported: "lodash"`}},
+			`import_unresolved [src/index.ts 1 15]: the package "lodash" is not installed: add it to package.json and run npm install`}},
 		{"import()", index(`const m = import("./a");`), []string{`dynamic_code_unsupported [src/index.ts 1 18]: import() is not supported: use an import statement`}},
 		{"import() of the platform", index(`const m = import("cloudflare:workers");`), []string{`dynamic_code_unsupported [src/index.ts 1 18]: import() is not supported: use an import statement`}},
 		{"import() of what is computed", index(`const m = import("cloudflare:" + "workers");`), []string{
-			`dynamic_code_unsupported [src/index.ts 1 18]: import() is not supported: use an import statement`}},
+			`dynamic_code_unsupported [src/index.ts 1 11]: what is imported is computed: only imports of a text in quotes are supported`}},
 		{"import() of a variable", index("const n = \"a\";\nconst m = import(n);"), []string{
-			`dynamic_code_unsupported [src/index.ts 2 11]: This "import" expression will not be bundled because the argument is not a string literal`}},
+			`dynamic_code_unsupported [src/index.ts 2 11]: what is imported is computed: only imports of a text in quotes are supported`}},
 		{"eval", index(`eval("1");`), []string{
 			`dynamic_code_unsupported [src/index.ts 1 1]: Using direct eval with a bundler is not recommended and may cause problems`}},
 		{"require", index(`const m = require("./a");`), []string{`import_unresolved [src/index.ts 1 19]: only import statements are supported`}},
 		{"require of a variable", index("const n = \"a\";\nconst m = require(n);"), []string{
-			`dynamic_code_unsupported [src/index.ts 2 11]: This call to "require" will not be bundled because the argument is not a string literal`}},
+			`dynamic_code_unsupported [src/index.ts 2 11]: what is imported is computed: only imports of a text in quotes are supported`}},
 		{"require by another name", index(`const r = require;`), []string{
 			`dynamic_code_unsupported [src/index.ts 1 11]: Indirect calls to "require" will not be bundled`}},
 		{"CommonJS", map[string]string{"src/index.ts": "import './a.js';\nexport default {};", "src/a.js": "module.exports = 1;"}, []string{
@@ -142,10 +142,10 @@ func TestBuildRefuses(t *testing.T) {
 			"entry_default_export_missing [src/index.ts]: the entry has no default export: export default defineWorker({…})"}},
 		{"a name that is not exported", map[string]string{"src/index.ts": "import { b } from './a';\nexport default { b };", "src/a.ts": "export const c = 1;"}, []string{
 			`source_invalid [src/index.ts 1 10]: No matching export in "src/a.ts" for import "b"`}},
-		{"dependencies", map[string]string{"package.json": "{\n  \"dependencies\": {\n    \"b\": \"1\",\n    \"a\": \"2\"\n  },\n  \"optionalDependencies\": {\"c\": \"1\"}\n}"}, []string{
-			"dependency_unsupported [package.json dependencies a]: npm packages are not supported: a (line 4, column 10)",
-			"dependency_unsupported [package.json dependencies b]: npm packages are not supported: b (line 3, column 10)",
-			"dependency_unsupported [package.json optionalDependencies c]: npm packages are not supported: c (line 6, column 33)"}},
+		{"dependencies without a lock file", map[string]string{"package.json": "{\n  \"dependencies\": {\n    \"b\": \"1\",\n    \"a\": \"2\"\n  },\n  \"optionalDependencies\": {\"c\": \"1\"}\n}"}, []string{
+			"lock_missing [package.json dependencies a]: there is no package-lock.json, which says what a is: run npm install",
+			"lock_missing [package.json dependencies b]: there is no package-lock.json, which says what b is: run npm install",
+			"lock_missing [package.json optionalDependencies c]: there is no package-lock.json, which says what c is: run npm install"}},
 		{"development dependencies", map[string]string{"package.json": `{"devDependencies":{"typescript":"7"},"dependencies":{"@teamsync/edge-worker":"1"}}`}, nil},
 		{"a broken package.json", map[string]string{"package.json": "{\n"}, []string{
 			"package_json_invalid [package.json 2 1]: invalid JSON: unexpected end of JSON input (line 2, column 1)"}},

@@ -15,22 +15,25 @@ import (
 
 // The machine-readable types of build problems.
 const (
-	sourceInvalid         = "source_invalid"
-	importUnresolved      = "import_unresolved"
-	dependencyUnsupported = "dependency_unsupported"
-	dynamicCode           = "dynamic_code_unsupported"
-	entryNoDefault        = "entry_default_export_missing"
-	sourceNotModule       = "source_not_module"
-	bundleTooLarge        = "bundle_too_large"
+	sourceInvalid    = "source_invalid"
+	importUnresolved = "import_unresolved"
+	dynamicCode      = "dynamic_code_unsupported"
+	entryNoDefault   = "entry_default_export_missing"
+	sourceNotModule  = "source_not_module"
+	bundleTooLarge   = "bundle_too_large"
 )
 
+// dynamicImport is the bundler's remark on an import() of something computed.
+const dynamicImport = "unsupported-dynamic-import"
+
 // dynamic are the bundler's remarks on code that is made or loaded at run
-// time; they are errors here.
-var dynamic = []string{"direct-eval", "unsupported-dynamic-import", "unsupported-require-call", "indirect-require"}
+// time; they are errors here. In packages only import() is one: the others
+// throw when they are run, and many packages have them in a try block.
+var dynamic = []string{"direct-eval", dynamicImport, "unsupported-require-call", "indirect-require"}
 
 // bundle runs the bundler over a project. The context cancels it.
-func bundle(ctx context.Context, p *project.Project, entry string) ([]byte, []fault.Problem, error) {
-	files := &sources{project: p, entry: entry}
+func bundle(ctx context.Context, files *sources) ([]byte, []fault.Problem, error) {
+	p := files.project
 	levels := map[string]api.LogLevel{}
 	for _, id := range dynamic {
 		levels[id] = api.LogLevelWarning
@@ -47,6 +50,7 @@ func bundle(ctx context.Context, p *project.Project, entry string) ([]byte, []fa
 		Target:        api.ES2022,
 		Charset:       api.CharsetUTF8,
 		LegalComments: api.LegalCommentsEndOfFile,
+		Define:        map[string]string{"process.env.NODE_ENV": `"production"`}, // what packages ask most
 		// Unused imports stay, so that each import is checked.
 		TsconfigRaw: `{"compilerOptions":{"verbatimModuleSyntax":true}}`,
 		LogLevel:    api.LogLevelSilent,
@@ -84,9 +88,9 @@ func classify(result api.BuildResult, entry string) ([]fault.Problem, []fault.Pr
 		problems = append(problems, problemOf(message, sourceInvalid, entry))
 	}
 	for _, message := range result.Warnings {
-		if slices.Contains(dynamic, message.ID) {
+		if slices.Contains(dynamic, message.ID) && (message.ID == dynamicImport || !ofPackage(message)) {
 			problems = append(problems, problemOf(message, dynamicCode, entry))
-		} else if len(warnings) < project.MaxProblems {
+		} else if !ofPackage(message) && len(warnings) < project.MaxProblems {
 			warnings = append(warnings, problemOf(message, "source_warning", entry))
 		}
 	}
@@ -95,13 +99,19 @@ func classify(result api.BuildResult, entry string) ([]fault.Problem, []fault.Pr
 
 // problemOf gives a message file, line and column, all from 1.
 func problemOf(message api.Message, kind, entry string) fault.Problem {
-	if given, ok := message.Detail.(string); ok {
-		kind = given
-	}
 	loc := []any{}
-	text := strings.ReplaceAll(message.Text, projectSpace+":", "")
+	text := message.Text
+	if given, ok := message.Detail.(string); ok {
+		kind = given // and a text of ours
+	} else {
+		text = plainNames.Replace(text)
+	}
 	if at := message.Location; at != nil {
 		file, ours := strings.CutPrefix(at.File, projectSpace+":")
+		if ofPackage(message) {
+			file, ours = plainNames.Replace(at.File), true
+			kind, text = packageProblem(kind, text, file)
+		}
 		if at.Namespace != projectSpace && !ours && at.File == entrySpace+":index.mjs" {
 			// The only thing that can be wrong with our own module is what it
 			// asks of the author's.
@@ -110,6 +120,24 @@ func problemOf(message api.Message, kind, entry string) fault.Problem {
 		loc = append(loc, file, at.Line, at.Column+1)
 	}
 	return fault.Problem{Type: kind, Loc: loc, Msg: text}
+}
+
+// plainNames takes the bundler's own marks from the names of files.
+var plainNames = strings.NewReplacer(projectSpace+":", "", npmSpace+":", "", moduleMark, "")
+
+// ofPackage reports whether a message is about code of an npm package.
+func ofPackage(message api.Message) bool {
+	return message.Location != nil && strings.HasPrefix(message.Location.File, npmSpace+":")
+}
+
+// packageProblem words the bundler's own refusal of an import that the resolver
+// left to it.
+func packageProblem(kind, text, file string) (string, string) {
+	specifier, ok := strings.CutPrefix(text, "Could not resolve ")
+	if !ok {
+		return kind, text
+	}
+	return importUnresolved, fmt.Sprintf("%s imports %s, which is not installed and no module of the platform", file, specifier)
 }
 
 // checkModules refuses CommonJS: such files would be evaluated in an order of

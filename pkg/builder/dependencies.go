@@ -1,52 +1,103 @@
 package builder
 
 import (
+	"context"
 	"errors"
-	"fmt"
-	"maps"
-	"slices"
 
+	"github.com/teamsync/edge-workers/pkg/builder/npm"
 	"github.com/teamsync/edge-workers/pkg/canonical"
 	"github.com/teamsync/edge-workers/pkg/fault"
 	"github.com/teamsync/edge-workers/pkg/project"
 )
 
 // authorModule is what author code imports from the platform. Its types may
-// stand in package.json like those of a package.
+// stand in package.json like those of a package; it is never installed.
 const authorModule = "@teamsync/edge-worker"
 
-// checkDependencies refuses packages: a bundle holds the project's own files
-// and the runtime. Development dependencies are the author's own business.
-func checkDependencies(p *project.Project) []fault.Problem {
-	const file = "package.json"
-	text, ok := p.Files[file]
+const packageJSON = "package.json"
+
+// dependencies are the packages of a project.
+type dependencies struct {
+	tree     *npm.Tree       // nil when there are problems
+	problems []fault.Problem // of package.json and the lock file
+}
+
+// install reads which packages a project needs and brings them into memory.
+// What is wrong with package.json or the lock file is among the problems, so
+// that it is told together with those of the sources; what is wrong with a
+// package is an error.
+func (b *Builder) install(ctx context.Context, in Input) (*dependencies, error) {
+	root, problems := readRoot(in.Project)
+	if len(problems) > 0 {
+		return &dependencies{problems: problems}, nil
+	}
+	text, ok := in.Project.Files[npm.LockName]
 	if !ok {
-		return nil
+		problems = unlocked(root)
+		if len(problems) > 0 {
+			return &dependencies{problems: problems}, nil
+		}
+		return &dependencies{tree: npm.NoPackages()}, nil
+	}
+	lock, problems := b.packages.Read(text, root, authorModule)
+	if len(problems) > 0 {
+		return &dependencies{problems: problems}, nil
+	}
+	tree, err := b.packages.Install(ctx, lock, in.Progress)
+	return &dependencies{tree: tree}, err
+}
+
+// readRoot reads what package.json asks for. Development dependencies are the
+// author's own business.
+func readRoot(p *project.Project) (npm.Root, []fault.Problem) {
+	text, ok := p.Files[packageJSON]
+	if !ok {
+		return npm.Root{}, nil
 	}
 	doc, err := project.ParseJSON(text)
 	if err != nil {
-		return []fault.Problem{jsonProblem("package_json_invalid", file, err)}
+		return npm.Root{}, []fault.Problem{jsonProblem("package_json_invalid", packageJSON, err)}
 	}
 	object, ok := doc.Value().(map[string]any)
 	if !ok {
-		return []fault.Problem{{Type: "package_json_invalid", Loc: []any{file}, Msg: "package.json must hold an object"}}
+		return npm.Root{}, []fault.Problem{{Type: "package_json_invalid", Loc: []any{packageJSON}, Msg: "package.json must hold an object"}}
 	}
+	return npm.Root{
+		Dependencies: ranges(object["dependencies"]),
+		Optional:     ranges(object["optionalDependencies"]),
+		Peer:         ranges(object["peerDependencies"]),
+	}, nil
+}
+
+// ranges reads a section of package.json: names and what versions are wanted.
+func ranges(section any) map[string]string {
+	all := map[string]string{}
+	packages, _ := section.(map[string]any)
+	for name, wanted := range packages {
+		all[name], _ = wanted.(string)
+	}
+	return all
+}
+
+// unlocked refuses packages without a lock file: what they are would be decided
+// anew by each build.
+func unlocked(root npm.Root) []fault.Problem {
 	var problems []fault.Problem
-	for _, section := range []string{"dependencies", "optionalDependencies", "peerDependencies"} {
-		packages, _ := object[section].(map[string]any)
-		for _, name := range slices.Sorted(maps.Keys(packages)) {
+	for _, section := range []struct {
+		name     string
+		packages map[string]string
+	}{{"dependencies", root.Dependencies}, {"optionalDependencies", root.Optional}, {"peerDependencies", root.Peer}} {
+		for _, name := range sortedKeys(section.packages) {
 			if name == authorModule {
 				continue
 			}
-			line, column := doc.Place(section, name)
 			problems = append(problems, fault.Problem{
-				Type: "dependency_unsupported",
-				Loc:  []any{file, section, name},
-				Msg:  fmt.Sprintf("npm packages are not supported: %s (line %d, column %d)", name, line, column),
+				Type: "lock_missing", Loc: []any{packageJSON, section.name, name},
+				Msg: "there is no package-lock.json, which says what " + name + " is: run npm install",
 			})
 		}
 	}
-	return problems
+	return problems[:min(len(problems), project.MaxProblems)]
 }
 
 // jsonProblem reports a file that is not the JSON it should be.
@@ -59,12 +110,24 @@ func jsonProblem(kind, file string, err error) fault.Problem {
 	return fault.Problem{Type: kind, Loc: loc, Msg: err.Error()}
 }
 
-// dependencyDigest is the digest of the resolved packages, sorted: none.
-func dependencyDigest() (string, error) {
-	return canonical.JSONDigest(dependencyDomain, []string{})
+// resolvedPackage is an installed package as the dependency digest covers it.
+type resolvedPackage struct {
+	Path      string `json:"path"`
+	Name      string `json:"name"`
+	Version   string `json:"version"`
+	Integrity string `json:"integrity"`
+}
+
+// dependencyDigest is the digest of the resolved packages, sorted by path.
+func dependencyDigest(tree *npm.Tree) (string, error) {
+	all := []resolvedPackage{} // none is an empty list, not null
+	for _, entry := range tree.Lock.Packages {
+		all = append(all, resolvedPackage{entry.Path, entry.Name, entry.Version, entry.Integrity.String()})
+	}
+	return canonical.JSONDigest(dependencyDomain, all)
 }
 
 // lockDigest is the digest of the exact lock file, or of nothing.
 func lockDigest(p *project.Project) string {
-	return canonical.Digest(lockDomain, p.Files["package-lock.json"])
+	return canonical.Digest(lockDomain, p.Files[npm.LockName])
 }

@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/evanw/esbuild/pkg/api"
+
+	"github.com/teamsync/edge-workers/pkg/builder/npm"
 	"github.com/teamsync/edge-workers/pkg/project"
 	"github.com/teamsync/edge-workers/runtime"
 )
@@ -35,7 +37,8 @@ const authorText = `export { defineWorker, OperationError } from "teamsync:runti
 // sources serves a build from memory.
 type sources struct {
 	project *project.Project
-	entry   string // text of the bundle's own module
+	tree    *npm.Tree // nil when the lock file is refused
+	entry   string    // text of the bundle's own module
 }
 
 // plugin connects the sources with the bundler. Every import goes through
@@ -63,7 +66,10 @@ func (s *sources) load(args api.OnLoadArgs) (api.OnLoadResult, error) {
 		text = runtime.Module()
 	case authorSpace:
 		text = authorText
-	default:
+	case npmSpace:
+		target, _ := args.PluginData.(npm.Target)
+		return loadPackage(target), nil
+	case projectSpace:
 		content := s.project.Files[args.Path]
 		if !utf8.Valid(content) {
 			return api.OnLoadResult{Errors: []api.Message{{
@@ -71,6 +77,12 @@ func (s *sources) load(args api.OnLoadArgs) (api.OnLoadResult, error) {
 			}}}, nil
 		}
 		text, loader = string(content), loaders[path.Ext(args.Path)]
+		if at := computedIn(text, loader); at >= 0 {
+			return refuseComputed(projectSpace+":"+args.Path, text, at), nil
+		}
+	default:
+		// A file of this machine: computedImport must never let it come to this.
+		return api.OnLoadResult{Errors: []api.Message{{Text: computed, Detail: dynamicCode}}}, nil
 	}
 	return api.OnLoadResult{Contents: &text, Loader: loader}, nil
 }
@@ -85,21 +97,22 @@ func (s *sources) resolve(args api.OnResolveArgs) (api.OnResolveResult, error) {
 		return api.OnResolveResult{Path: s.project.Manifest.Entry, Namespace: projectSpace}, nil
 	case args.Namespace == runtimeSpace:
 		return api.OnResolveResult{Path: args.Path, External: true}, nil
+	case args.Path == authorModule && (args.Kind == api.ResolveJSImportStatement || args.Namespace == npmSpace):
+		return api.OnResolveResult{Path: "edge-worker.mjs", Namespace: authorSpace}, nil
+	case args.Namespace == npmSpace:
+		return s.resolvePackage(args), nil
 	case args.Kind == api.ResolveJSDynamicImport:
 		return refuse(dynamicCode, "import() is not supported: use an import statement"), nil
 	case args.Kind != api.ResolveJSImportStatement:
 		return refuse(importUnresolved, "only import statements are supported"), nil
-	case args.Path == authorModule:
-		return api.OnResolveResult{Path: "edge-worker.mjs", Namespace: authorSpace}, nil
+	case strings.HasPrefix(args.Path, "./") || strings.HasPrefix(args.Path, "../"):
+		return s.resolveFile(args), nil
 	}
-	return s.resolveFile(args), nil
+	return s.resolveName(args), nil
 }
 
 // resolveFile finds the project's file that an import means.
 func (s *sources) resolveFile(args api.OnResolveArgs) api.OnResolveResult {
-	if !strings.HasPrefix(args.Path, "./") && !strings.HasPrefix(args.Path, "../") {
-		return refuseName(args.Path)
-	}
 	target := path.Join(path.Dir(args.Importer), args.Path)
 	if target == ".." || strings.HasPrefix(target, "../") {
 		return refuse(importUnresolved, fmt.Sprintf("%q is outside the project", args.Path))
@@ -134,17 +147,16 @@ func candidates(target string) []string {
 	return all
 }
 
-// refuseName refuses what is not a relative path: a built-in module of some
-// platform, a URL or a package.
-func refuseName(name string) api.OnResolveResult {
-	switch scheme, _, ok := strings.Cut(name, ":"); {
+// resolveName finds what is no relative path: a package. Built-in modules of
+// some platform and URLs are refused.
+func (s *sources) resolveName(args api.OnResolveArgs) api.OnResolveResult {
+	switch scheme, _, ok := strings.Cut(args.Path, ":"); {
 	case ok:
-		return refuse(importUnresolved, fmt.Sprintf("%q cannot be imported: %s modules are not available to a project", name, scheme))
-	case strings.HasPrefix(name, "/") || strings.HasPrefix(name, "."):
-		return refuse(importUnresolved, fmt.Sprintf("%q is not a relative path: begin it with ./ or ../", name))
-	default:
-		return refuse(dependencyUnsupported, fmt.Sprintf("npm packages and built-in modules are not supported: %q", name))
+		return refuse(importUnresolved, fmt.Sprintf("%q cannot be imported: %s modules are not available to a project", args.Path, scheme))
+	case strings.HasPrefix(args.Path, "/") || strings.HasPrefix(args.Path, "."):
+		return refuse(importUnresolved, fmt.Sprintf("%q is not a relative path: begin it with ./ or ../", args.Path))
 	}
+	return s.resolvePackage(args)
 }
 
 func refuse(kind, text string) api.OnResolveResult {

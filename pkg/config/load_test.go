@@ -51,6 +51,7 @@ func TestDefaults(t *testing.T) {
 		Auth:      Auth{JWKSURL: "https://id.example/keys", Issuer: "https://id.example/", Audience: "edge-workers"},
 		HTTP:      HTTP{ListenAddr: ":8080", MetricsAddr: ":9090", Roles: []string{"management", "gateway"}},
 		Transport: Transport{Type: "legacy"},
+		NPM:       NPM{Registry: "https://registry.npmjs.org"},
 		Log:       Log{Level: "info"},
 	}
 	if !reflect.DeepEqual(settings, want) {

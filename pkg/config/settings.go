@@ -22,6 +22,7 @@ type Settings struct {
 	Auth      Auth
 	HTTP      HTTP
 	Transport Transport
+	NPM       NPM
 	Log       Log
 }
 
@@ -182,6 +183,20 @@ type Transport struct {
 	// that are reserved for it (pubsub, sqs, batch) stop the start, because
 	// this release has no such transport.
 	Type string `env:"DEFAULT_BACKGROUND_WORKER_TYPE" envDefault:"legacy"`
+}
+
+// NPM is where the npm packages of projects come from. Only packages of a
+// project's lock file are fetched, and only what matches their sha512 is used.
+type NPM struct {
+	// The registry: https, or http for one inside the company's own network.
+	// Lock files may name npm's public registry or this one; packages come from
+	// here alone, as tarballs at /NAME/-/NAME-VERSION.tgz below it, without
+	// credentials. A proxy is taken from HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
+	Registry string `env:"EDGE_WORKERS_NPM_REGISTRY" envDefault:"https://registry.npmjs.org"`
+	// A folder for fetched packages, 1 GiB at most; it is made if it is missing.
+	// Several processes may share it. Left out, packages are kept in memory
+	// only, and each process fetches them anew after its start.
+	CacheDir string `env:"EDGE_WORKERS_NPM_CACHE_DIR"`
 }
 
 // Host is the on-prem edge host, which runs Workers and takes new releases. It

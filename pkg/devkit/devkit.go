@@ -51,7 +51,10 @@ type Params struct {
 	MetricsAddr string
 	// Workerd is the runtime's binary; empty searches for it.
 	Workerd string
-	Log     *slog.Logger
+	// NPMRegistry is where npm packages come from; empty means npm's own. They
+	// are kept in the data folder.
+	NPMRegistry string
+	Log         *slog.Logger
 	// Ready is called once when all is up.
 	Ready func(Ready) error
 }
@@ -152,6 +155,8 @@ func (k *kit) environment(keys keys) map[string]string {
 		"EDGE_WORKERS_AUTH_LOCAL_KEY_FILE":      keys.authFile,
 		"EDGE_WORKERS_LISTEN_ADDR":              k.p.Addr,
 		"EDGE_WORKERS_METRICS_ADDR":             k.p.MetricsAddr,
+		"EDGE_WORKERS_NPM_REGISTRY":             k.p.NPMRegistry,
+		"EDGE_WORKERS_NPM_CACHE_DIR":            k.path("npm"),
 	}
 }
 

@@ -146,7 +146,7 @@ func TestFaultyProject(t *testing.T) {
 	a.submit(projecttest.Archive(t, project)).problems(problem{"source_invalid", `["src/index.js",3,1]`})
 	project["src/index.js"] = "import x from 'left-pad';\nimport y from './gone';\nexport default { 'echo.say': () => [x, y] };\n"
 	a.submit(projecttest.Archive(t, project)).problems(
-		problem{"dependency_unsupported", `["src/index.js",1,15]`}, problem{"import_unresolved", `["src/index.js",2,15]`})
+		problem{"import_unresolved", `["src/index.js",1,15]`}, problem{"import_unresolved", `["src/index.js",2,15]`})
 	delete(project, "worker.json")
 	a.submit(projecttest.Archive(t, project)).problems(problem{"manifest_missing", `["archive","worker.json"]`})
 	a.nothingStored()

@@ -20,6 +20,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/artifact"
 	"github.com/teamsync/edge-workers/pkg/artifact/s3store"
 	"github.com/teamsync/edge-workers/pkg/builder"
+	"github.com/teamsync/edge-workers/pkg/builder/npm"
 	"github.com/teamsync/edge-workers/pkg/config"
 	"github.com/teamsync/edge-workers/pkg/control"
 	"github.com/teamsync/edge-workers/pkg/database"
@@ -188,7 +189,11 @@ func (s *System) serve(ctx context.Context, p Params, signer *control.Signer, se
 	for _, k := range signer.PublicKeys() {
 		keys = append(keys, k.Key)
 	}
-	build, err := builder.New(builder.Params{PublicKeys: keys, Log: p.Log})
+	packages, err := npm.New(npm.Params{Registry: p.Settings.NPM.Registry, CacheDir: p.Settings.NPM.CacheDir, Log: p.Log})
+	if err != nil {
+		return fmt.Errorf("EDGE_WORKERS_NPM_REGISTRY, EDGE_WORKERS_NPM_CACHE_DIR: %w", err)
+	}
+	build, err := builder.New(builder.Params{PublicKeys: keys, Packages: packages, Log: p.Log})
 	if err != nil {
 		return err
 	}

@@ -144,7 +144,7 @@ function lockdown() {
     if (constructor) allowOverride(constructor.prototype, ["constructor", "name", "message", "toString"]);
   }
   allowOverride(Object2.prototype, ownKeys(Object2.prototype));
-  allowOverride(Function.prototype, ["constructor", "toString"]);
+  allowOverride(Function.prototype, ["constructor", "toString", "bind"]);
   const seen = new Set([scope]);
   const queue = roots();
   for (let value = queue.pop(); value !== void 0; value = queue.pop()) {

@@ -86,7 +86,9 @@ export function lockdown(): void {
     if (constructor) allowOverride(constructor.prototype, ["constructor", "name", "message", "toString"]);
   }
   allowOverride(Object.prototype, ownKeys(Object.prototype));
-  allowOverride(Function.prototype, ["constructor", "toString"]);
+  // Libraries that are one function with others on it, as lodash is, have a
+  // bind of their own. call and apply stay plain: every program is full of them.
+  allowOverride(Function.prototype, ["constructor", "toString", "bind"]);
   const seen = new Set<object>([scope]);
   const queue = roots();
   for (let value = queue.pop(); value !== undefined; value = queue.pop()) {

@@ -103,8 +103,8 @@ func hostiles(t *testing.T) map[string]hostile {
 		"outside import":       {packed(t, with("import x from '../../../etc/passwd';\n"+source)...), 422, "import_unresolved", "passwd"},
 		"node built-in":        {packed(t, with("import fs from 'node:fs';\n"+source)...), 422, "import_unresolved", "node:fs"},
 		"platform module":      {packed(t, with("import { env } from 'cloudflare:workers';\n"+source)...), 422, "import_unresolved", "cloudflare:workers"},
-		"package import":       {packed(t, with("import x from 'left-pad';\n"+source)...), 422, "dependency_unsupported", "left-pad"},
-		"package declared":     {packed(t, project(entry{name: "package.json", body: `{"dependencies":{"left-pad":"1.3.0"}}`})...), 422, "dependency_unsupported", "left-pad"},
+		"package import":       {packed(t, with("import x from 'left-pad';\n"+source)...), 422, "import_unresolved", "left-pad"},
+		"package declared":     {packed(t, project(entry{name: "package.json", body: `{"dependencies":{"left-pad":"1.3.0"}}`})...), 422, "lock_missing", "left-pad"},
 	}
 }
 
