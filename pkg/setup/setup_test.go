@@ -169,10 +169,15 @@ func TestUnusableSettings(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	missing := filepath.Join(t.TempDir(), "missing")
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for variable, value := range map[string]string{
 		"EDGE_WORKERS_REDIS_URL":                "redis://:hidden-secret@host:6379/not-a-number",
 		"EDGE_WORKERS_CONTROL_SIGNING_KEY_FILE": missing,
 		"EDGE_WORKERS_AUTH_LOCAL_KEY_FILE":      missing,
+		"EDGE_WORKERS_NPM_CACHE_DIR":            filepath.Join(file, "below"),
 	} {
 		_, _, err := f.open(io.Discard, variable, value)
 		if err == nil || !strings.Contains(err.Error(), variable) || strings.Contains(err.Error(), "hidden-secret") {
