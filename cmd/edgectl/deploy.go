@@ -116,7 +116,7 @@ func (s *cli) submit(ctx context.Context, api *client.Client, p *progress, folde
 	}
 	p.done(fmt.Sprintf("%d bytes", len(archive)))
 	p.start("submit")
-	version, err := api.SubmitVersion(ctx, archive)
+	version, err := api.SubmitVersion(ctx, archive, func(done, total int) { p.detail(fmt.Sprintf("npm packages %d/%d", done, total)) })
 	if err != nil {
 		return gen.Version{}, s.unsubmitted(err, archive)
 	}

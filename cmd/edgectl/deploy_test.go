@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
@@ -223,6 +224,23 @@ func TestTerminalIsRedrawn(t *testing.T) {
 	got := r.run(t, "deploy", projectFolder(t), "--wait")
 	if got.code != exitOK || !strings.Contains(got.err, "\r\x1b[Kpending     … (0.0s)\r\x1b[Kpending     (1.0s)\n") {
 		t.Errorf("exit %d\n%q", got.code, got.err)
+	}
+}
+
+// The stage shows how many packages are there while it runs, and no longer.
+func TestPackagesAreShown(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p := newProgress(console{err: &out, live: true, now: time.Now})
+	p.start("submit")
+	p.detail("npm packages 3/27")
+	p.draw()
+	p.done("version v1")
+	p.start("deploy")
+	p.done("")
+	if !strings.Contains(out.String(), "\r\x1b[Ksubmit      … npm packages 3/27 (") || strings.Count(out.String(), "\n") != 2 ||
+		!strings.Contains(out.String(), "submit      version v1 (") || !strings.Contains(out.String(), "deploy      … (") {
+		t.Errorf("%q", out.String())
 	}
 }
 

@@ -15,6 +15,7 @@ type progress struct {
 	console
 	mu      sync.Mutex
 	stage   string
+	within  string // how far the stage is; may be empty
 	started time.Time
 	begun   time.Time
 	stop    chan struct{}
@@ -26,7 +27,7 @@ func newProgress(c console) *progress { return &progress{console: c, begun: c.no
 // start begins a stage. The one before it must be over.
 func (p *progress) start(stage string) {
 	p.mu.Lock()
-	p.stage, p.started = stage, p.now()
+	p.stage, p.within, p.started = stage, "", p.now()
 	p.mu.Unlock()
 	if !p.live {
 		return
@@ -48,10 +49,18 @@ func (p *progress) start(stage string) {
 	})
 }
 
+// detail says how far the running stage is. On a terminal it is shown with the
+// stage.
+func (p *progress) detail(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.within = text + " "
+}
+
 func (p *progress) draw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.write("\r\x1b[K%-11s … (%s)", p.stage, seconds(p.now().Sub(p.started)))
+	p.write("\r\x1b[K%-11s … %s(%s)", p.stage, p.within, seconds(p.now().Sub(p.started)))
 }
 
 // done ends the running stage, if there is one, with what came of it.

@@ -32,8 +32,11 @@ const (
 	attempts = 4
 	// firstPause before a repetition; it doubles each time.
 	firstPause = 500 * time.Millisecond
-	// answerTimeout bounds one request; a submission includes the build.
+	// answerTimeout bounds one request.
 	answerTimeout = 2 * time.Minute
+	// submitTimeout bounds a submission: 90 s for packages, 30 s for the build,
+	// 180 s for the store, and a little more than the API gives itself.
+	submitTimeout = 330 * time.Second
 )
 
 // Params describes the API to talk to.
@@ -78,7 +81,6 @@ func New(params Params) (*Client, error) {
 	}
 	// A redirect is not followed: it could take the token elsewhere.
 	c.http = &http.Client{
-		Timeout:       answerTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c, nil
@@ -109,6 +111,8 @@ type call struct {
 	body        []byte
 	repeatable  bool
 	max         int64
+	timeout     time.Duration // 0: answerTimeout
+	progress    Progress      // may be nil
 }
 
 // do sends a call and gives the body of a 2xx answer. Everything else is an
@@ -150,6 +154,8 @@ func transient(err error) bool {
 }
 
 func (c *Client) once(ctx context.Context, call call, requestID string) ([]byte, error) {
+	ctx, cancel := bounded(ctx, call)
+	defer cancel()
 	target := c.base.JoinPath(call.path...)
 	target.RawQuery = call.query.Encode()
 	request, err := http.NewRequestWithContext(ctx, call.method, target.String(), bytes.NewReader(call.body))
@@ -166,7 +172,7 @@ func (c *Client) once(ctx context.Context, call call, requestID string) ([]byte,
 		request.Header.Set("User-Agent", c.agent)
 	}
 	request.Header.Set("X-Request-Id", requestID)
-	response, err := c.http.Do(request)
+	response, err := c.http.Do(watch(request, call.progress))
 	if err != nil {
 		return nil, &Unreachable{Host: c.base.Host, NotSent: neverConnected(err), cause: err}
 	}

@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -47,6 +48,32 @@ func (a *api) client(t testing.TB) *client.Client {
 	return c
 }
 
+// Interim answers are told when they are ours and understood, and never change
+// what the last answer says.
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	_, c := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		for _, text := range []string{"packages;done=0;total=3", "", "packages;done=4;total=3", "packages;done=-1;total=3", "other", "packages;done=3;total=3"} {
+			if r.Header.Get("X-Edge-Workers-Progress") == "interim" {
+				w.Header().Set("X-Edge-Workers-Progress", text)
+			}
+			w.WriteHeader(http.StatusProcessing)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, `{"id":"v1"}`)
+	})
+	var told []string
+	v, err := c.SubmitVersion(t.Context(), []byte("x"), func(done, total int) { told = append(told, fmt.Sprint(done, "/", total)) })
+	if err != nil || v.ID != "v1" || !slices.Equal(told, []string{"0/3", "3/3"}) {
+		t.Errorf("%q, told %v, %v", v.ID, told, err)
+	}
+	v, err = c.SubmitVersion(t.Context(), []byte("x"), nil)
+	if err != nil || v.ID != "v1" {
+		t.Errorf("without a listener: %q, %v", v.ID, err)
+	}
+}
+
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	a.mu.Lock()
@@ -89,7 +116,7 @@ func TestRequests(t *testing.T) {
 	a, c := newAPI(t, answer(200, `{}`))
 	ctx := t.Context()
 	_, err1 := c.Worker(ctx)
-	_, err2 := c.SubmitVersion(ctx, []byte("archive"))
+	_, err2 := c.SubmitVersion(ctx, []byte("archive"), nil)
 	_, err3 := c.Versions(ctx, "a&b", 5)
 	_, err4 := c.Versions(ctx, "", 0)
 	_, err5 := c.Version(ctx, "v/1")
@@ -152,7 +179,7 @@ func TestRepetitions(t *testing.T) {
 	}{
 		"read":       {func(c *client.Client) error { _, err := c.Worker(t.Context()); return err }, true},
 		"deployment": {func(c *client.Client) error { _, err := c.Deploy(t.Context(), "v1", 1); return err }, true},
-		"submission": {func(c *client.Client) error { _, err := c.SubmitVersion(t.Context(), []byte("x")); return err }, false},
+		"submission": {func(c *client.Client) error { _, err := c.SubmitVersion(t.Context(), []byte("x"), nil); return err }, false},
 		"invocation": {func(c *client.Client) error { _, err := c.Invoke(t.Context(), "op", nil); return err }, false},
 	}
 	failures := map[string]struct {
@@ -195,13 +222,13 @@ func TestRepetitions(t *testing.T) {
 func TestUnreachableTellsWhetherItWasSent(t *testing.T) {
 	t.Parallel()
 	a, c := newAPI(t, lost)
-	_, err := c.SubmitVersion(t.Context(), []byte("x"))
+	_, err := c.SubmitVersion(t.Context(), []byte("x"), nil)
 	var silent *client.Unreachable
 	if !errors.As(err, &silent) || silent.NotSent {
 		t.Errorf("a lost answer gives %#v", err)
 	}
 	a.Close()
-	_, err = c.SubmitVersion(t.Context(), []byte("x"))
+	_, err = c.SubmitVersion(t.Context(), []byte("x"), nil)
 	if !errors.As(err, &silent) || !silent.NotSent {
 		t.Errorf("a refused connection gives %#v", err)
 	}
@@ -223,7 +250,7 @@ func TestOutcomeUnknown(t *testing.T) {
 		"another coded error": {answer(502, `{"detail":{"code":"other","message":"m"}}`), false},
 	} {
 		_, api := newAPI(t, c.answer)
-		_, err := api.SubmitVersion(t.Context(), []byte("x"))
+		_, err := api.SubmitVersion(t.Context(), []byte("x"), nil)
 		if err == nil || client.OutcomeUnknown(err) != c.unknown {
 			t.Errorf("%s: %v, unknown %v, want %v", name, err, client.OutcomeUnknown(err), c.unknown)
 		}

@@ -18,10 +18,12 @@ func (c *Client) Worker(ctx context.Context) (gen.Worker, error) {
 }
 
 // SubmitVersion submits an archive. It is sent once: after an *Unreachable
-// without NotSent it is unknown whether there is a new version.
-func (c *Client) SubmitVersion(ctx context.Context, archive []byte) (gen.Version, error) {
+// without NotSent it is unknown whether there is a new version. progress, which
+// may be nil, is told while npm packages are brought.
+func (c *Client) SubmitVersion(ctx context.Context, archive []byte, progress Progress) (gen.Version, error) {
 	return fetch[gen.Version](ctx, c, call{
 		method: http.MethodPost, path: []string{"worker", "versions"}, contentType: "application/gzip", body: archive,
+		timeout: submitTimeout, progress: progress,
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -26,12 +27,24 @@ func (a *API) getWorker(c echo.Context) error {
 
 var errSubmissionType = fault.New(fault.UnsupportedType, "A submission is application/gzip, or multipart/form-data with the field project")
 
+// submitTimeout is the time for a submission's answer: 90 s for packages, 30 s
+// for the build, 180 s for the store.
+const submitTimeout = 5 * time.Minute
+
 func (a *API) submitVersion(c echo.Context) error {
 	archive, err := submitted(c)
 	if err != nil {
 		return err
 	}
-	made, err := a.p.Submitter.Submit(c.Request().Context(), version.Submission{Tenant: tenant(c), Actor: actor(c), Archive: archive})
+	err = http.NewResponseController(c.Response()).SetWriteDeadline(time.Now().Add(submitTimeout))
+	if err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return fmt.Errorf("extend the time for the answer: %w", err)
+	}
+	told := newProgress(c)
+	made, err := a.p.Submitter.Submit(c.Request().Context(), version.Submission{
+		Tenant: tenant(c), Actor: actor(c), Archive: archive, Progress: told.packages,
+	})
+	told.end()
 	if err != nil {
 		return err
 	}

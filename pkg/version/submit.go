@@ -69,6 +69,8 @@ type Submission struct {
 	Tenant  models.Tenant
 	Actor   audit.Actor
 	Archive io.Reader
+	// Progress, when set, is told while npm packages are brought.
+	Progress func(done, total int)
 	// Policy is the builder policy; empty means the current one. No route sets
 	// it: older releases exist for tests and migrations (D8).
 	Policy builder.Policy
@@ -98,6 +100,7 @@ func (s *Submitter) Submit(ctx context.Context, in Submission) (models.Version, 
 	}
 	built, err := s.p.Builder.Build(ctx, builder.Input{
 		Project: source, ScriptName: models.ScriptName(in.Tenant.CompanyID, in.Tenant.DepartmentID), Policy: in.Policy,
+		Progress: in.Progress,
 	})
 	if err != nil {
 		return models.Version{}, err

@@ -62,7 +62,7 @@ func (d *demo) measure(ctx context.Context) (measured, error) {
 	var accepts, owns []time.Duration
 	var m measured
 	for range deployments {
-		version, err := d.api.SubmitVersion(ctx, bare.Archive)
+		version, err := d.api.SubmitVersion(ctx, bare.Archive, nil)
 		if err != nil {
 			return measured{}, err
 		}

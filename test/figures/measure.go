@@ -30,7 +30,7 @@ func (s Submission) Ratio() float64 { return s.Whole.Seconds() / (s.Bundling + s
 // that what slows the machine down slows both.
 func (t Target) Submit(ctx context.Context, bare *Bare) (Submission, error) {
 	began := time.Now()
-	version, err := t.API.SubmitVersion(ctx, bare.Archive)
+	version, err := t.API.SubmitVersion(ctx, bare.Archive, nil)
 	if err != nil {
 		return Submission{}, err
 	}

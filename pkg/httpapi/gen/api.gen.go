@@ -1,5 +1,5 @@
-// openapi.yaml sha256: 4149888ee7cf519b1b5cfac13f57e6d3baeac3a1cbbbbbe7204eb96f9323098e
-// openapi.json sha256: d14d945b8d35d1ae7d278f287f9fdbcc1e122611126f7ca090668d84abfc6d11
+// openapi.yaml sha256: 4d2558c77f453ac40e1309040eaf9abdabf82c174ce232f3d8c34c1f3e8c2f58
+// openapi.json sha256: 39fa0bbfe1fbf728ab80fdd5798463836aec086464624bf5e605a3360cd8e76c
 
 // Package gen provides primitives to interact with the openapi HTTP API.
 //
@@ -147,6 +147,21 @@ func (e WorkerStatus) Valid() bool {
 	case Draft:
 		return true
 	case Paused:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for SubmitVersionParamsXEdgeWorkersProgress.
+const (
+	Interim SubmitVersionParamsXEdgeWorkersProgress = "interim"
+)
+
+// Valid indicates whether the value is a known member of the SubmitVersionParamsXEdgeWorkersProgress enum.
+func (e SubmitVersionParamsXEdgeWorkersProgress) Valid() bool {
+	switch e {
+	case Interim:
 		return true
 	default:
 		return false
@@ -452,6 +467,17 @@ type ListVersionsParams struct {
 type SubmitVersionMultipartBody struct {
 	Project openapi_types.File `json:"project"`
 }
+
+// SubmitVersionParams defines parameters for SubmitVersion.
+type SubmitVersionParams struct {
+	// XEdgeWorkersProgress `interim` asks for interim answers (102) while packages are fetched, each with
+	// this header as `packages;done=3;total=27`. Ask only if your client does not
+	// take an interim answer for the last one.
+	XEdgeWorkersProgress *SubmitVersionParamsXEdgeWorkersProgress `json:"X-Edge-Workers-Progress,omitempty"`
+}
+
+// SubmitVersionParamsXEdgeWorkersProgress defines parameters for SubmitVersion.
+type SubmitVersionParamsXEdgeWorkersProgress string
 
 // RepairDepartmentJSONRequestBody defines body for RepairDepartment for application/json ContentType.
 type RepairDepartmentJSONRequestBody = RepairRequest
