@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -73,6 +74,17 @@ func write(name string, data []byte) error {
 	return os.WriteFile(name, data, 0o600)
 }
 
+// Install lets npm put the project's packages beside its files.
+func (b *Bare) Install(ctx context.Context, registry string) error {
+	command := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund", "--registry", registry)
+	command.Dir = filepath.Join(b.folder, "project")
+	out, err := command.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("npm ci: %w: %s", err, out)
+	}
+	return nil
+}
+
 // Close closes the store; the folder is the caller's.
 func (b *Bare) Close() error { return b.store.Close() }
 
@@ -90,9 +102,10 @@ func (b *Bare) bundle() ([]byte, time.Duration, error) {
 	began := time.Now()
 	result := api.Build(api.BuildOptions{
 		AbsWorkingDir: b.folder, EntryPoints: []string{"index.mjs"}, Outfile: "out.mjs", Bundle: true, Format: api.FormatESModule,
-		Platform: api.PlatformNeutral, Target: api.ES2022, LogLevel: api.LogLevelSilent, External: []string{"cloudflare:*"},
-		Alias:  map[string]string{"@teamsync/edge-worker": "./author.mjs"},
-		Loader: map[string]api.Loader{".sql": api.LoaderText},
+		Platform: api.PlatformBrowser, Target: api.ES2022, LogLevel: api.LogLevelSilent, External: []string{"cloudflare:*"},
+		Alias:      map[string]string{"@teamsync/edge-worker": "./author.mjs"},
+		Loader:     map[string]api.Loader{".sql": api.LoaderText},
+		Conditions: []string{"worker"}, Define: map[string]string{"process.env.NODE_ENV": `"production"`},
 	})
 	took := time.Since(began)
 	if len(result.Errors) > 0 {
