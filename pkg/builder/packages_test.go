@@ -213,7 +213,7 @@ func TestPackagesAreBundled(t *testing.T) {
 		}
 		has(string(out.Bundle), "is-y", true)
 	})
-	t.Run("cycles and two versions", func(t *testing.T) {
+	t.Run("a peer that points back, and two versions", func(t *testing.T) {
 		a := pkg("a", "index.js", "import { b } from 'b'; export const a = () => 'is-a' + b; export default a")
 		old := pkg("b", "index.js", "import { a } from 'a'; export const b = 'is-old'; export const back = () => a()")
 		young := npmtest.Make("b", "2.0.0", map[string]string{"index.js": "export default 'is-young'"})
@@ -223,7 +223,7 @@ func TestPackagesAreBundled(t *testing.T) {
 		files["package-lock.json"] = npmtest.Lock(map[string]npmtest.Fields{
 			"":                              {"dependencies": npmtest.Fields{"a": "1", "b": "2"}},
 			"node_modules/a":                npmtest.Installed(a, npmtest.Fields{"dependencies": npmtest.Fields{"b": "1"}}),
-			"node_modules/a/node_modules/b": npmtest.Installed(old, npmtest.Fields{"dependencies": npmtest.Fields{"a": "1"}}),
+			"node_modules/a/node_modules/b": npmtest.Installed(old, npmtest.Fields{"peerDependencies": npmtest.Fields{"a": "1"}}),
 			"node_modules/b":                npmtest.Installed(young, nil),
 		})
 		b := builderWith(t, packagesOf(t, npm.Params{Registry: registry.URL}))
@@ -236,8 +236,8 @@ func TestPackagesAreBundled(t *testing.T) {
 	})
 }
 
-// The issue's hostile inputs: each ends in a refusal that names the package, and
-// the cache keeps nothing of it.
+// Hostile inputs: each ends in a refusal that names the package, and the cache
+// keeps nothing of it.
 func TestHostilePackages(t *testing.T) {
 	t.Parallel()
 	good := pkg("x", "index.js", "export default 1")
@@ -268,6 +268,7 @@ func TestHostilePackages(t *testing.T) {
 		"no integrity":        {entry(npmtest.Fields{"integrity": nil}), "dependency_integrity_invalid [package-lock.json packages node_modules/x]: x@1.0.0: it has no integrity"},
 		"only a sha1":         {entry(npmtest.Fields{"integrity": "sha1-2jmj7l5rSw0yVb/vlWAYkK/YBwk="}), "dependency_integrity_invalid [package-lock.json packages node_modules/x]: x@1.0.0: its integrity is not a sha512"},
 		"a wrong integrity":   {entry(npmtest.Fields{"integrity": pkg("y").Integrity()}), "dependency_integrity_mismatch [package-lock.json packages node_modules/x]: x@1.0.0 has other bytes"},
+		"itself":              {entry(npmtest.Fields{"dependencies": npmtest.Fields{"x": "1"}}), "dependency_cyclic [package-lock.json packages node_modules/x]: x@1.0.0 requires itself: x@1.0.0 → x@1.0.0"},
 		"resolved elsewhere":  {entry(npmtest.Fields{"resolved": "https://evil.example/x/-/x-1.0.0.tgz"}), `dependency_unsupported [package-lock.json packages node_modules/x]: x@1.0.0 comes from "https://evil.example`},
 		"a bomb":              {serve(raw(bomb...)), "dependency_too_large [package-lock.json packages node_modules/x]: x@1.0.0 has more than 64 MiB"},
 		"path traversal":      {serve(raw(npmtest.Entry{Name: "package/package.json", Body: "{}"}, npmtest.Entry{Name: "package/../../../etc/cron.d/x", Body: "x"})), `dependency_invalid [package-lock.json packages node_modules/x]: x@1.0.0 is not a package: its file "package/../../../etc/cron.d/x" is outside`},

@@ -26,6 +26,7 @@ const (
 	packageInvalid = "dependency_invalid"            // what was published cannot be used
 	tooLarge       = "dependency_too_large"          // a bound of one package or of all
 	tooMany        = "dependency_too_many"           // more than MaxPackages
+	cyclic         = "dependency_cyclic"             // packages that require each other in a circle
 )
 
 // Root is what a project's package.json asks for, by section: name and range.
@@ -168,6 +169,9 @@ func (r *lockReader) read(text []byte) {
 	}
 	if len(r.problems) == 0 {
 		r.complete()
+	}
+	if len(r.problems) == 0 {
+		r.circle()
 	}
 }
 

@@ -94,6 +94,8 @@ func TestLockRefuses(t *testing.T) {
 		"a path that leaves":                 {with(one(nil), "node_modules/../../etc", fields{"version": "1.0.0"}), []string{`"node_modules/../../etc" is not a package below node_modules`}},
 		"an entry that is no object":         {with(one(nil), "node_modules/x", nil), []string{`"node_modules/x" is not a package`}},
 		"a dependency that is not installed": {one(fields{"dependencies": fields{"gone": "1"}}), []string{"lock_out_of_date " + at + `the lock file is out of date: it does not install "gone", which "node_modules/left-pad" requires`}},
+		"packages in a circle": {with(one(fields{"dependencies": fields{"@s/inner": "2"}}), "node_modules/@s/inner", npmtest.Installed(inner, fields{"dependencies": fields{"left-pad": "1"}})),
+			[]string{"dependency_cyclic [package-lock.json packages node_modules/@s/inner]: @s/inner@2.0.0-rc.1 requires itself: @s/inner@2.0.0-rc.1 → left-pad@1.3.0 → @s/inner@2.0.0-rc.1"}},
 		"a dependency that is for development": {with(one(fields{"dependencies": fields{"@s/inner": "2"}}), "node_modules/@s/inner", npmtest.Installed(inner, fields{"dev": true})),
 			[]string{`it does not install "@s/inner"`}},
 		"the wanted package is gone": {lock{"": {"dependencies": fields{"left-pad": "^1.0.0"}}}, []string{`lock_out_of_date [package.json dependencies left-pad]: the lock file is out of date: it does not install "left-pad"`}},
@@ -158,7 +160,7 @@ func TestLockInstalls(t *testing.T) {
 			"devDependencies": fields{"typescript": "9"}, "peerDependencies": fields{"peer": "1"},
 		},
 		"node_modules/a":                         make("a", fields{"dependencies": fields{"b": "1", "@s/c": "1"}, "optionalDependencies": fields{"b": "1", "never": "1"}, "peerDependencies": fields{"peer": "*", "absent": "*"}}),
-		"node_modules/a/node_modules/b":          make("b", fields{"dependencies": fields{"a": "1"}, "hasInstallScript": true}), // a cycle
+		"node_modules/a/node_modules/b":          make("b", fields{"dependencies": fields{"a": "1"}, "hasInstallScript": true}), // back to one that has it as an option
 		"node_modules/b":                         make("b", fields{"version": "2.0.0", "resolved": "https://registry.npmjs.org/b/-/b-2.0.0.tgz"}),
 		"node_modules/@s/c":                      make("@s/c", fields{"os": []string{"!win32"}, "cpu": []string{"any"}, "libc": []string{}}),
 		"node_modules/alias":                     make("real", fields{"name": "real", "devOptional": true}),
