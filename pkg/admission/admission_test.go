@@ -227,6 +227,28 @@ func TestInFlight(t *testing.T) {
 	})
 }
 
+// S1-046: the fence of admission is global: a live deployment blocks the Worker
+// whatever environment its row belongs to.
+func TestFenceIsGlobal(t *testing.T) {
+	each(t, func(t *testing.T, p *plane.Plane) {
+		first, second := p.Submit("one"), p.Submit("two")
+		view := p.Admit(first)
+		p.Exec("UPDATE edge_worker_versions SET state = 'superseded' WHERE id = ?", first.ID)
+		p.Exec("UPDATE edge_worker_outbox SET dispatch_namespace = 'of-another-environment' WHERE ticket_id = ?", view.TicketID)
+		refused(t, p, p.Request(second), fault.Conflict, "deployment_in_progress", "Operation settings cannot change during a deployment")
+		p.Exec("UPDATE edge_worker_outbox SET status = 'cancelled' WHERE ticket_id = ?", view.TicketID)
+		p.Admit(second)
+	})
+}
+
+// S1-312, S2-045: in the cloud no maintenance row closes anything.
+func TestMaintenanceNeverBlocksTheCloud(t *testing.T) {
+	each(t, func(t *testing.T, p *plane.Plane) {
+		p.Exec("INSERT INTO edge_worker_maintenance (scope, state, fence_id, restore_pending) VALUES ('onprem:000000000000', 'active', 'fence', 1), (?, 'active', 'fence', 1)", plane.Namespace)
+		p.Admit(p.Submit("one"))
+	})
+}
+
 // S2-046 to S2-049, S2-055, S2-056, S2-060, S2-061, S3-32: the outbox's own
 // refusals, word for word.
 func TestOutboxRefusals(t *testing.T) {

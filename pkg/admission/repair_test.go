@@ -7,6 +7,7 @@ import (
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/admission"
+	"github.com/teamsync/edge-workers/pkg/builder"
 	"github.com/teamsync/edge-workers/pkg/fault"
 	"github.com/teamsync/edge-workers/pkg/provider"
 	"github.com/teamsync/edge-workers/pkg/ticket"
@@ -168,6 +169,14 @@ func TestReleaseRules(t *testing.T) {
 		old := p.SubmitPolicy("two", "department-worker-project-v2.7")
 		refused(t, p, p.Request(old), fault.Conflict, "release_downgrade_blocked",
 			"The live release does not allow an older builder policy; upload the project again and deploy the new revision")
+		// S2-107: the same project, uploaded again, is a new revision that may be deployed.
+		again := p.Submit("two")
+		if again.ProjectDigest != old.ProjectDigest || again.Revision != old.Revision+1 || again.BuilderPolicy != string(builder.Current) {
+			t.Errorf("uploaded again: revision %d, policy %s", again.Revision, again.BuilderPolicy)
+		}
+		p.Admit(again)
+		run(t, p)
+		live = again
 		next := p.Submit("three")
 		const unavailable = "Deployed department Worker release is unavailable"
 		for _, id := range []string{live.ID, next.ID} {

@@ -86,7 +86,7 @@ func (p *places) addresses() []string {
 	return slices.Sorted(maps.Keys(p.dialled))
 }
 
-// S0-01, S0-03, S0-04, S0-05, S0-14, S0-15, S0-19, S0-52, S0-55: a submission
+// S1-020, S0-01, S0-03, S0-04, S0-05, S0-14, S0-15, S0-19, S0-52, S0-55: a submission
 // is stored in the selected provider's store with its own key pair, read back
 // from there and deleted there, and no other place is asked for anything.
 func TestTheSelectedStoreIsUsed(t *testing.T) {

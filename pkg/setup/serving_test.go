@@ -27,6 +27,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/observe"
 	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/provider/cloudflare"
+	"github.com/teamsync/edge-workers/pkg/provider/onprem"
 	"github.com/teamsync/edge-workers/test/plane"
 )
 
@@ -265,7 +266,8 @@ func TestTrustedNamespaceIsRefused(t *testing.T) {
 	}
 }
 
-// The provider that the task gets is the one of the settings.
+// S1-018, S1-019: the provider that the task gets, and the scope that
+// the sweeps claim in, are those of EDGE_WORKERS_PROVIDER.
 func TestServingResolvesTheProvider(t *testing.T) {
 	t.Parallel()
 	settings := config.Provider{
@@ -282,6 +284,15 @@ func TestServingResolvesTheProvider(t *testing.T) {
 	if _, ok := target.(*cloudflare.Provider); !ok || err != nil || s.dispatchURL != settings.CloudflareGatewayURL || s.client == nil {
 		t.Errorf("%T, %v, %s", target, err, s.dispatchURL)
 	}
+	onPremise := settings
+	onPremise.Name, onPremise.EdgeHostURL, onPremise.EdgeHostDispatchURL = "onprem", "http://127.0.0.1:1", "http://127.0.0.1:1"
+	onPremise.EdgeHostAPIToken, onPremise.EdgeHostIdentity = config.NewSecret(strings.Repeat("t", 64)), "host-1"
+	other, err := newServing(onPremise, signer, observe.Discard(), nil)
+	must(t, err)
+	host, err := other.provider()
+	if _, ok := host.(*onprem.Provider); !ok || err != nil || other.scope.Cloud() || len(other.scope.Namespaces()) != 1 {
+		t.Errorf("on-prem: %T, %v, %v", host, err, other.scope.Namespaces())
+	}
 	settings.CloudflareAPIToken = config.Secret{}
 	s, err = newServing(settings, signer, observe.Discard(), nil)
 	must(t, err)
@@ -292,5 +303,19 @@ func TestServingResolvesTheProvider(t *testing.T) {
 	// S2-124: such a process still knows its own rows, and settles them so.
 	if !slices.Equal(s.scope.Namespaces(), []string{"edge-production"}) {
 		t.Errorf("scope %+v", s.scope)
+	}
+}
+
+// S1-004, S1-006: the 60-second loop sweeps stalled deployments and the objects
+// of abandoned submissions.
+func TestLoopHasItsLanes(t *testing.T) {
+	t.Parallel()
+	p := start(t, complete(), newCloud(t))
+	var names []string
+	for _, lane := range p.runner.Lanes {
+		names = append(names, lane.Name())
+	}
+	if !slices.Equal(names, []string{"deployments", "artifacts"}) {
+		t.Errorf("lanes %v", names)
 	}
 }

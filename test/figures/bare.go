@@ -76,8 +76,9 @@ func write(name string, data []byte) error {
 
 // Install lets npm put the project's packages beside its files.
 func (b *Bare) Install(ctx context.Context, registry string) error {
-	command := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund", "--registry", registry)
+	command := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund")
 	command.Dir = filepath.Join(b.folder, "project")
+	command.Env = append(os.Environ(), "npm_config_registry="+registry)
 	out, err := command.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("npm ci: %w: %s", err, out)

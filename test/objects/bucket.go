@@ -1,5 +1,5 @@
 // Package objects tests what is stored against a real S3 service: MinIO, which
-// `make test-s3` builds and starts. Its tests are skipped where there is none.
+// `make test-s3` builds and starts. Tests that need it have the build tag s3.
 //
 // NewBucket makes an empty bucket of a test's own. A whole system of setup runs
 // on it with Environment and Network, and any part of one with Store. List says
@@ -47,22 +47,12 @@ type Bucket struct {
 // Available reports whether there is a service.
 func Available() bool { return os.Getenv(variable) != "" }
 
-// Need skips the test where there is no service.
-func Need(t testing.TB) {
-	t.Helper()
-	if !Available() {
-		t.Skip(variable + " is not set: run `make test-s3`")
-	}
-}
-
-// NewBucket makes a bucket and skips the test where there is no service.
+// NewBucket makes a bucket. It ends the test where there is no service.
 func NewBucket(t testing.TB) *Bucket {
 	t.Helper()
-	Need(t)
-	text := os.Getenv(variable)
-	address, err := url.Parse(text)
+	address, err := url.Parse(os.Getenv(variable))
 	if err != nil || address.User == nil {
-		t.Fatalf("%s is not http://KEY:SECRET@HOST:PORT", variable)
+		t.Fatalf("%s is not http://KEY:SECRET@HOST:PORT: run `make test-s3`", variable)
 	}
 	secret, _ := address.User.Password()
 	b := &Bucket{

@@ -23,6 +23,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/artifact"
 	"github.com/teamsync/edge-workers/pkg/audit"
 	"github.com/teamsync/edge-workers/pkg/builder"
+	"github.com/teamsync/edge-workers/pkg/builder/npm"
 	"github.com/teamsync/edge-workers/pkg/database"
 	"github.com/teamsync/edge-workers/pkg/deploy"
 	"github.com/teamsync/edge-workers/pkg/outbox"
@@ -83,19 +84,28 @@ func NewIn(t testing.TB, db *database.DB, scope outbox.Scope) *Plane {
 	p.ok(err)
 	t.Cleanup(func() { _ = p.Backend.Close() })
 	p.Store = artifact.NewFenced(p.Backend)
-	public, _, err := ed25519.GenerateKey(nil)
-	p.ok(err)
-	p.builder, err = builder.New(builder.Params{PublicKeys: []ed25519.PublicKey{public}})
-	p.ok(err)
 	p.Mirror = ticket.NewMirror(p.Redis, p.Log)
 	check := func() error { return p.Invalid }
-	p.Submitter = p.SubmitterOn(p.Store)
+	p.BuildFrom("")
 	p.Desk, err = admission.New(admission.Params{
 		DB: db, Outbox: p.Outbox, Redis: p.Redis, Mirror: p.Mirror, Publisher: p.Published, Provider: check, Log: p.Log,
 	})
 	p.ok(err)
 	p.Provision(p.Tenant)
 	return p
+}
+
+// BuildFrom makes later submissions take npm packages from a registry; empty is
+// npm's own.
+func (p *Plane) BuildFrom(registry string) {
+	p.T.Helper()
+	public, _, err := ed25519.GenerateKey(nil)
+	p.ok(err)
+	packages, err := npm.New(npm.Params{Registry: registry})
+	p.ok(err)
+	p.builder, err = builder.New(builder.Params{PublicKeys: []ed25519.PublicKey{public}, Packages: packages})
+	p.ok(err)
+	p.Submitter = p.SubmitterOn(p.Store)
 }
 
 // Redis returns a client of the server that EDGE_TEST_REDIS_URL names.
@@ -172,9 +182,18 @@ func (p *Plane) Submit(text string) models.Version {
 // SubmitPolicy is Submit with a builder policy, as an older builder did it.
 func (p *Plane) SubmitPolicy(text string, policy builder.Policy) models.Version {
 	p.T.Helper()
-	v, err := p.Submitter.Submit(context.Background(), version.Submission{
-		Tenant: p.Tenant, Actor: p.Actor, Archive: bytes.NewReader(projecttest.Archive(p.T, Project(text))), Policy: policy,
-	})
+	return p.submit(projecttest.Archive(p.T, Project(text)), policy)
+}
+
+// SubmitArchive submits a packed project.
+func (p *Plane) SubmitArchive(archive []byte) models.Version {
+	p.T.Helper()
+	return p.submit(archive, "")
+}
+
+func (p *Plane) submit(archive []byte, policy builder.Policy) models.Version {
+	p.T.Helper()
+	v, err := p.Submitter.Submit(context.Background(), version.Submission{Tenant: p.Tenant, Actor: p.Actor, Archive: bytes.NewReader(archive), Policy: policy})
 	p.ok(err)
 	return v
 }
