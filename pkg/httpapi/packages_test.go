@@ -17,12 +17,13 @@ import (
 	"github.com/teamsync/edge-workers/test/plane"
 )
 
-// buildingFrom is the API with a builder that takes packages from a registry.
-func (a *api) buildingFrom(registry string) *api {
+// buildingFrom is the API with a builder that takes packages from a registry and
+// waits for its next byte no longer than idle; 0 is the ordinary limit.
+func (a *api) buildingFrom(registry string, idle time.Duration) *api {
 	a.t.Helper()
 	public, _, err := ed25519.GenerateKey(nil)
 	a.must(err)
-	packages, err := npm.New(npm.Params{Registry: registry, CacheDir: a.t.TempDir(), Idle: 200 * time.Millisecond, Retry: time.Millisecond})
+	packages, err := npm.New(npm.Params{Registry: registry, CacheDir: a.t.TempDir(), Idle: idle, Retry: time.Millisecond})
 	a.must(err)
 	build, err := builder.New(builder.Params{PublicKeys: []ed25519.PublicKey{public}, Packages: packages})
 	a.must(err)
@@ -47,7 +48,8 @@ func TestFaultyPackages(t *testing.T) {
 	registry := npmtest.New(t)
 	x := npmtest.Make("x", "1.0.0", map[string]string{"index.js": "export default 1"})
 	registry.Add(x)
-	a := newAPI(t, databasetest.SQLite(t), nil).buildingFrom(registry.URL)
+	a := newAPI(t, databasetest.SQLite(t), nil)
+	a, hasty := a.buildingFrom(registry.URL, 0), a.buildingFrom(registry.URL, 200*time.Millisecond)
 	project := plane.Project("one")
 	maps.Copy(project, npmtest.Project(x))
 	project["src/index.js"] = "import x from 'x';\nexport default { 'echo.say': () => ({ said: x }) };\n"
@@ -62,9 +64,11 @@ func TestFaultyPackages(t *testing.T) {
 		registry.Fail(x, fault)
 		a.submit(archive).problems(problem{kind, loc})
 	}
-	for _, fault := range []npmtest.Fault{npmtest.Silent, npmtest.Stalled, npmtest.Truncated, npmtest.Dropped, npmtest.Broken, npmtest.Elsewhere} {
+	for fault, api := range map[npmtest.Fault]*api{
+		npmtest.Silent: hasty, npmtest.Stalled: hasty, npmtest.Truncated: a, npmtest.Dropped: a, npmtest.Broken: a, npmtest.Elsewhere: a,
+	} {
 		registry.Fail(x, fault)
-		a.submit(archive).is(503, away)
+		api.submit(archive).is(503, away)
 	}
 	project["package-lock.json"] = npmtest.Lock(map[string]npmtest.Fields{
 		"": {"dependencies": npmtest.Fields{"x": "1.0.0"}}, "node_modules/x": npmtest.Installed(x, npmtest.Fields{"integrity": nil}),

@@ -27,7 +27,7 @@ func TestSubmissionTellsItsProgress(t *testing.T) {
 	registry := npmtest.New(t)
 	x := npmtest.Make("x", "1.0.0", map[string]string{"index.js": "export default 1"})
 	registry.Add(x)
-	a := newAPI(t, databasetest.SQLite(t), nil).buildingFrom(registry.URL)
+	a := newAPI(t, databasetest.SQLite(t), nil).buildingFrom(registry.URL, 0)
 	server := httptest.NewServer(a.echo)
 	t.Cleanup(server.Close)
 	project := plane.Project("one")

@@ -40,14 +40,23 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 	near, far := net.Pipe()
 	if p.mute {
-		go func() { _, _ = io.Copy(io.Discard, far) }() // it listens and says nothing
-		if p.drip {
-			p.drips.Go(func() { dripHeader(far) })
-		}
+		p.drips.Go(func() { p.listen(far) })
 		return near, nil
 	}
 	p.conns <- far
 	return near, nil
+}
+
+// listen takes whatever comes and says nothing, or not much once it was asked:
+// what is said before is no answer.
+func (p *pipes) listen(conn net.Conn) {
+	_, err := conn.Read(make([]byte, 1))
+	var talk sync.WaitGroup
+	if err == nil && p.drip {
+		talk.Go(func() { dripHeader(conn) })
+	}
+	_, _ = io.Copy(io.Discard, conn)
+	talk.Wait()
 }
 
 func dripHeader(conn net.Conn) {

