@@ -285,7 +285,13 @@ function sameText(a, b) {
   for (let i = 0; i < a.length; i++) difference |= a.charCodeAt(i) ^ b.charCodeAt(i);
   return difference === 0;
 }
+var loneSurrogate = /\p{Cs}/u;
+function canonicalText(text2) {
+  if (loneSurrogate.test(text2)) throw new SyntaxError("a text is not Unicode");
+  return JSONstringify(text2);
+}
 function canonicalJSON(value) {
+  if (typeof value === "string") return canonicalText(value);
   if (typeof value !== "object" || value === null) return JSONstringify(value);
   if (Array2.isArray(value)) {
     let text3 = "[";
@@ -296,9 +302,16 @@ function canonicalJSON(value) {
   let text2 = "{";
   for (let i = 0; i < keys.length; i++) {
     const key = keys[i];
-    text2 += (i > 0 ? "," : "") + JSONstringify(key) + ":" + canonicalJSON(value[key]);
+    text2 += (i > 0 ? "," : "") + canonicalText(key) + ":" + canonicalJSON(value[key]);
   }
   return text2 + "}";
+}
+function isCanonical(value, text2) {
+  try {
+    return canonicalJSON(value) === text2;
+  } catch {
+    return false;
+  }
 }
 
 var ISSUER = "edge-workers";
@@ -595,6 +608,118 @@ function describeError(error) {
   }
 }
 
+var sha256Hex2 = /^[0-9a-f]{64}$/;
+var uuid2 = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+var lastFourForm = /^[A-Za-z0-9_-]{4}$/;
+function bad(loc, msg) {
+  return Refusal.problems({ type: "command_invalid", loc: ["body", ...loc], msg });
+}
+function isObject(value) {
+  return typeof value === "object" && value !== null && !Array2.isArray(value);
+}
+function exactKeys(object, keys, loc) {
+  for (const key of Object2.keys(object)) {
+    if (!keys.includes(key)) throw bad([...loc, key], "The key is not known");
+  }
+  for (const key of keys) {
+    if (!hasOwn(object, key)) throw bad([...loc, key], "The key is required");
+  }
+}
+function revision(payload, key) {
+  const value = payload[key];
+  if (!Number2.isSafeInteger(value) || value < 0) {
+    throw bad(["payload", key], "An integer from 0 to 9007199254740991 is required");
+  }
+  return value;
+}
+function matching(value, form, loc, msg) {
+  if (typeof value !== "string" || !form.test(value)) throw bad(loc, msg);
+  return value;
+}
+function sha256Of(payload, key) {
+  return matching(payload[key], sha256Hex2, ["payload", key], "A SHA-256 in lower-case hex is required");
+}
+function uuidOf(payload, key) {
+  return matching(payload[key], uuid2, ["payload", key], "A UUID is required");
+}
+function lastFourOf(payload, key) {
+  return matching(payload[key], lastFourForm, ["payload", key], "Four letters or digits are required");
+}
+function oneOf(value, allowed, loc) {
+  if (typeof value !== "string" || !allowed.includes(value)) throw bad(loc, "One of " + allowed.join(", ") + " is required");
+  return value;
+}
+function textOf(payload, key, max) {
+  const value = payload[key];
+  if (typeof value !== "string" || value === "" || value.length > max || utf8(value).length > max) {
+    throw bad(["payload", key], `A text of 1 to ${max} bytes is required`);
+  }
+  return value;
+}
+
+var octet = /^(0|[1-9][0-9]{0,2})$/;
+var group = /^[0-9A-Fa-f]{1,4}$/;
+function readIPv4(text2) {
+  const parts = text2.split(".");
+  if (parts.length !== 4) return null;
+  const bytes = [];
+  for (const part of parts) {
+    if (!octet.test(part) || Number2(part) > 255) return null;
+    bytes.push(Number2(part));
+  }
+  return bytes;
+}
+function readGroups(text2, last) {
+  if (text2 === "") return [];
+  const parts = text2.split(":");
+  const bytes = [];
+  for (let i = 0; i < parts.length; i++) {
+    const part = parts[i];
+    if (group.test(part)) {
+      const value = Number2("0x" + part);
+      bytes.push(value >> 8, value & 255);
+      continue;
+    }
+    const tail = last && i === parts.length - 1 ? readIPv4(part) : null;
+    if (tail === null) return null;
+    bytes.push(...tail);
+  }
+  return bytes;
+}
+function readIPv6(text2) {
+  const halves = text2.split("::");
+  if (halves.length > 2) return null;
+  const front = readGroups(halves[0], halves.length === 1);
+  if (front === null) return null;
+  if (halves.length === 1) return front.length === 16 ? front : null;
+  const back = readGroups(halves[1], true);
+  if (back === null || front.length + back.length > 14) return null;
+  const bytes = [...front];
+  while (bytes.length + back.length < 16) bytes.push(0);
+  return [...bytes, ...back];
+}
+function readBytes(text2) {
+  if (text2.length > 45) return null;
+  return text2.includes(":") ? readIPv6(text2) : readIPv4(text2);
+}
+function mapped(address) {
+  if (address.length !== 16) return false;
+  for (let i = 0; i < 10; i++) if (address[i] !== 0) return false;
+  return address[10] === 255 && address[11] === 255;
+}
+function readRange(text2) {
+  const at = text2.indexOf("/");
+  const address = at < 0 ? null : readBytes(text2.slice(0, at));
+  const length = text2.slice(at + 1);
+  if (address === null || mapped(address) || !octet.test(length)) return null;
+  const bits = Number2(length);
+  if (bits > address.length * 8) return null;
+  for (let bit = bits; bit < address.length * 8; bit++) {
+    if ((address[bit >> 3] >> 7 - (bit & 7) & 1) !== 0) return null;
+  }
+  return { address, bits };
+}
+
 var tables = [
   `CREATE TABLE IF NOT EXISTS access_policy (
      id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -604,11 +729,17 @@ var tables = [
      api_key_last_four TEXT,
      revision INTEGER NOT NULL,
      updated_at TEXT)`,
-  `CREATE TABLE IF NOT EXISTS runtime_config (
+  `CREATE TABLE IF NOT EXISTS runtime_configuration (
      id INTEGER PRIMARY KEY CHECK (id = 1),
      value_json TEXT NOT NULL,
+     sha256 TEXT NOT NULL,
      revision INTEGER NOT NULL,
-     updated_at TEXT)`,
+     updated_at TEXT NOT NULL)`,
+  // The version of what the data instance keeps in memory: configuration and
+  // secrets.
+  `CREATE TABLE IF NOT EXISTS shared_version (
+     id INTEGER PRIMARY KEY CHECK (id = 1),
+     version INTEGER NOT NULL)`,
   // The ids of assertions that were used, until they expire.
   `CREATE TABLE IF NOT EXISTS assertion_ids (
      jti TEXT PRIMARY KEY,
@@ -623,178 +754,122 @@ var tables = [
      created_at TEXT NOT NULL)`
 ];
 function createTables(sql) {
-  for (const table2 of tables) sql.exec(table2);
+  for (const table of tables) sql.exec(table);
 }
 function first(sql, query, ...bindings) {
   const row = sql.exec(query, ...bindings).next();
   return row.done ? null : row.value ?? null;
 }
+function bumpShared(sql) {
+  sql.exec("INSERT INTO shared_version (id, version) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET version = version + 1");
+}
 
+var MODES = ["private", "api_key", "public"];
+var MAX_RANGES = 64;
 function accessPolicy(sql) {
   const row = first(sql, "SELECT * FROM access_policy WHERE id = 1");
   if (row === null) {
-    return {
-      api_key_configured: false,
-      api_key_last_four: null,
-      ip_allowlist: [],
-      mode: "private",
-      revision: 0,
-      updated_at: null
-    };
+    return { mode: "private", ipAllowlist: [], keySHA256: null, keyLastFour: null, revision: 0, updatedAt: null };
   }
   return {
-    api_key_configured: row["api_key_sha256"] !== null,
-    api_key_last_four: row["api_key_last_four"],
-    ip_allowlist: JSONparse(row["ip_allowlist"]),
     mode: row["mode"],
+    ipAllowlist: JSONparse(row["ip_allowlist"]),
+    keySHA256: row["api_key_sha256"],
+    keyLastFour: row["api_key_last_four"],
     revision: row["revision"],
-    updated_at: row["updated_at"]
+    updatedAt: row["updated_at"]
   };
 }
-function runtimeConfig(sql) {
-  const row = first(sql, "SELECT value_json FROM runtime_config WHERE id = 1");
-  return row === null ? "{}" : row["value_json"];
+function show(policy) {
+  return {
+    api_key_configured: policy.keySHA256 !== null,
+    api_key_last_four: policy.keyLastFour,
+    ip_allowlist: policy.ipAllowlist,
+    mode: policy.mode,
+    revision: policy.revision,
+    updated_at: policy.updatedAt
+  };
 }
-var table = {
+function change(state, before, changes) {
+  const next = { ...before, ...changes, revision: before.revision + 1, updatedAt: state.now };
+  state.sql.exec(
+    `INSERT OR REPLACE INTO access_policy (id, mode, ip_allowlist, api_key_sha256, api_key_last_four, revision, updated_at)
+     VALUES (1, ?, ?, ?, ?, ?, ?)`,
+    next.mode,
+    JSONstringify(next.ipAllowlist),
+    next.keySHA256,
+    next.keyLastFour,
+    next.revision,
+    next.updatedAt
+  );
+  return next;
+}
+function readAllowlist(payload) {
+  const value = payload["ipAllowlist"];
+  const loc = ["payload", "ipAllowlist"];
+  if (!Array2.isArray(value) || value.length > MAX_RANGES) throw bad(loc, `A list of at most ${MAX_RANGES} CIDR ranges is required`);
+  for (let i = 0; i < value.length; i++) {
+    if (typeof value[i] !== "string" || readRange(value[i]) === null) {
+      throw bad([...loc, i], "A CIDR range such as 192.0.2.0/24 is required, its host bits 0");
+    }
+    if (value.indexOf(value[i]) !== i) throw bad([...loc, i], "The range is given twice");
+  }
+  return value;
+}
+var accessPolicyCommands = {
   "access_policy.get": {
     since: "department-worker-project-v2.5",
     mutation: false,
     payload: [],
-    run: (sql) => ({ policy: accessPolicy(sql) })
+    prepare: () => ({ sql }) => ({ policy: show(accessPolicy(sql)) })
+  },
+  "access_policy.replace": {
+    since: "department-worker-project-v2.5",
+    mutation: true,
+    payload: ["baseRevision", "mode", "ipAllowlist"],
+    prepare(payload) {
+      const base = revision(payload, "baseRevision");
+      const mode = oneOf(payload["mode"], MODES, ["payload", "mode"]);
+      const ipAllowlist = readAllowlist(payload);
+      return (state) => {
+        const before = accessPolicy(state.sql);
+        if (before.revision !== base) return { conflict: true, current: show(before) };
+        return { conflict: false, current: show(change(state, before, { mode, ipAllowlist })) };
+      };
+    }
+  },
+  "access_policy.api_key.rotate": {
+    since: "department-worker-project-v2.5",
+    mutation: true,
+    payload: ["baseRevision", "keyDigest", "lastFour"],
+    prepare(payload) {
+      const base = revision(payload, "baseRevision");
+      const keySHA256 = sha256Of(payload, "keyDigest");
+      const keyLastFour = lastFourOf(payload, "lastFour");
+      return (state) => {
+        const before = accessPolicy(state.sql);
+        if (before.revision !== base) return { conflict: true, current: show(before) };
+        return { conflict: false, current: show(change(state, before, { keySHA256, keyLastFour })) };
+      };
+    }
+  },
+  "access_policy.api_key.revoke": {
+    since: "department-worker-project-v2.5",
+    mutation: true,
+    payload: ["baseRevision"],
+    prepare(payload) {
+      const base = revision(payload, "baseRevision");
+      return (state) => {
+        const before = accessPolicy(state.sql);
+        if (before.revision !== base) return { conflict: true, revoked: false, current: show(before) };
+        if (before.keySHA256 === null) {
+          return { conflict: false, revoked: false, current: show({ ...before, updatedAt: before.updatedAt ?? state.now }) };
+        }
+        return { conflict: false, revoked: true, current: show(change(state, before, { keySHA256: null, keyLastFour: null })) };
+      };
+    }
   }
 };
-var commands = Object2.assign(bare(), table);
-function commandFor(operation) {
-  return commands[operation] ?? null;
-}
-function unknownOperation() {
-  return Refusal.coded(404, "control_operation_unknown", "The Worker's release does not know this control operation");
-}
-
-var COMMAND_DOMAIN = "teamsync-edge-worker-command";
-var uuid2 = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
-var Control = class {
-  #constants;
-  #verifier;
-  #storage;
-  constructor(constants, verifier, storage) {
-    this.#constants = constants;
-    this.#verifier = verifier;
-    this.#storage = storage;
-    createTables(storage.sql);
-  }
-  async fetch(request, path) {
-    if (path === "/__internal/context") return this.#context(request);
-    if (path === "/__control") return this.#command(request);
-    throw Refusal.notFound();
-  }
-  /**
-   * #context gives the data instance what an invocation needs. It checks the
-   * same assertion as the data instance, but does not use up its id and does
-   * not see the body.
-   */
-  async #context(request) {
-    await this.#verifier.verify(request.headers.get("authorization"), "invoke", null);
-    return json(200, { config: JSONparse(runtimeConfig(this.#storage.sql)) });
-  }
-  async #command(request) {
-    const claims = await this.#verifier.verify(request.headers.get("authorization"), "control", null);
-    const body = await readBody(request, MAX_CONTROL_BODY);
-    await checkBody(claims, body);
-    const envelope = readEnvelope(body);
-    if (envelope.operation !== claims.op) {
-      throw Refusal.door(401, "assertion_invalid", "The assertion is not valid: operation");
-    }
-    if (envelope.releaseGeneration !== this.#constants.releaseGeneration) throw generationMismatch();
-    const command = canonicalJSON({ operation: envelope.operation, payload: envelope.payload });
-    const digest2 = await sha256(utf8(COMMAND_DOMAIN + "\0" + command));
-    if (!sameText(digest2, envelope.commandDigest)) {
-      throw Refusal.coded(409, "command_digest_mismatch", "The command differs from its digest");
-    }
-    this.#useOnce(claims);
-    const result = this.#execute(envelope);
-    return json(200, { operation: envelope.operation, releaseGeneration: envelope.releaseGeneration, result });
-  }
-  /** #useOnce stores the assertion's id and drops the expired ones. */
-  #useOnce(claims) {
-    const sql = this.#storage.sql;
-    if (first(sql, "SELECT 1 FROM assertion_ids WHERE jti = ?", claims.jti) !== null) throw replayed();
-    sql.exec("DELETE FROM assertion_ids WHERE expires_at < ?", now() - 10);
-    sql.exec("INSERT INTO assertion_ids (jti, expires_at) VALUES (?, ?)", claims.jti, claims.exp);
-  }
-  #execute(envelope) {
-    const command = commandFor(envelope.operation);
-    if (command === null || !understands(this.#constants.builderPolicy, command.since)) throw unknownOperation();
-    checkPayload(command, envelope);
-    if (!command.mutation) return command.run(this.#storage.sql, envelope.payload);
-    return this.#storage.transactionSync(() => this.#mutate(command, envelope));
-  }
-  /**
-   * #mutate runs a mutation and stores its receipt in one transaction. A
-   * repeated mutation gets the receipt; another one under the same id is a
-   * conflict (decision D10).
-   */
-  #mutate(command, envelope) {
-    const sql = this.#storage.sql;
-    const stored = first(sql, "SELECT command_digest, result_json FROM receipts WHERE mutation_id = ?", envelope.mutationId);
-    if (stored !== null) {
-      if (stored["command_digest"] === envelope.commandDigest) return JSONparse(stored["result_json"]);
-      throw Refusal.coded(409, "mutation_conflict", "The mutation id was used for another command");
-    }
-    const result = command.run(sql, envelope.payload);
-    sql.exec(
-      "INSERT INTO receipts (mutation_id, operation, command_digest, result_json, created_at) VALUES (?, ?, ?, ?, ?)",
-      envelope.mutationId,
-      envelope.operation,
-      envelope.commandDigest,
-      JSONstringify(result),
-      new Date().toISOString()
-    );
-    return result;
-  }
-};
-function bad(loc, msg) {
-  return Refusal.problems({ type: "command_invalid", loc: ["body", ...loc], msg });
-}
-function readEnvelope(body) {
-  let text2;
-  let value;
-  try {
-    text2 = fromUTF8(body);
-    value = JSONparse(text2);
-  } catch {
-    throw bad([], "The body is not JSON");
-  }
-  if (!isObject(value)) throw bad([], "The body is not an object");
-  if (canonicalJSON(value) !== text2) throw bad([], "The body is not canonical JSON");
-  for (const key of Object2.keys(value)) {
-    if (!["operation", "mutationId", "commandDigest", "releaseGeneration", "payload"].includes(key)) {
-      throw bad([key], "The key is not known");
-    }
-  }
-  for (const key of ["operation", "commandDigest", "releaseGeneration"]) {
-    if (!hasOwn(value, key) || typeof value[key] !== "string") throw bad([key], "A text is required");
-  }
-  if (!hasOwn(value, "payload") || !isObject(value["payload"])) throw bad(["payload"], "An object is required");
-  if (hasOwn(value, "mutationId") && !(typeof value["mutationId"] === "string" && uuid2.test(value["mutationId"]))) {
-    throw bad(["mutationId"], "A UUID is required");
-  }
-  return value;
-}
-function checkPayload(command, envelope) {
-  if (command.mutation !== hasOwn(envelope, "mutationId")) {
-    throw bad(["mutationId"], command.mutation ? "A mutation needs a mutationId" : "Only a mutation has a mutationId");
-  }
-  for (const key of Object2.keys(envelope.payload)) {
-    if (!command.payload.includes(key)) throw bad(["payload", key], "The key is not known");
-  }
-  for (const key of command.payload) {
-    if (!hasOwn(envelope.payload, key)) throw bad(["payload", key], "The key is required");
-  }
-}
-function isObject(value) {
-  return typeof value === "object" && value !== null && !Array2.isArray(value);
-}
 
 function deepCompareStrict(a, b) {
   const typeofa = typeof a;
@@ -2031,6 +2106,243 @@ function inspect(value, depth) {
 function inside(found, key) {
   found.path.push(key);
   return found;
+}
+
+var MAX_VALUE = 65536;
+var EMPTY = "{}";
+var EMPTY_SHA256 = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
+function runtimeConfig(sql) {
+  const row = first(sql, "SELECT * FROM runtime_configuration WHERE id = 1");
+  if (row === null) return { valueJson: EMPTY, sha256: EMPTY_SHA256, revision: 0, updatedAt: null };
+  return {
+    valueJson: row["value_json"],
+    sha256: row["sha256"],
+    revision: row["revision"],
+    updatedAt: row["updated_at"]
+  };
+}
+function configText(sql) {
+  return runtimeConfig(sql).valueJson;
+}
+function show2(config) {
+  return { valueJson: config.valueJson, sha256: config.sha256, revision: config.revision, updated_at: config.updatedAt };
+}
+function change2(state, base, valueJson, digest2) {
+  const before = runtimeConfig(state.sql);
+  if (before.revision !== base) return { conflict: true, current: show2(before) };
+  const next = { valueJson, sha256: digest2, revision: before.revision + 1, updatedAt: state.now };
+  state.sql.exec(
+    "INSERT OR REPLACE INTO runtime_configuration (id, value_json, sha256, revision, updated_at) VALUES (1, ?, ?, ?, ?)",
+    next.valueJson,
+    next.sha256,
+    next.revision,
+    next.updatedAt
+  );
+  bumpShared(state.sql);
+  return { conflict: false, current: show2(next) };
+}
+function readValue(payload) {
+  const text2 = textOf(payload, "valueJson", MAX_VALUE);
+  const loc = ["payload", "valueJson"];
+  let value;
+  try {
+    value = JSONparse(text2);
+  } catch {
+    throw bad(loc, "JSON is required");
+  }
+  if (!isObject(value)) throw bad(loc, "A JSON object is required");
+  const problem = forbiddenKey(value, "valueJson");
+  if (problem !== null) throw bad(["payload", ...problem.loc], problem.msg);
+  if (!isCanonical(value, text2)) throw bad(loc, "Canonical JSON is required");
+  return text2;
+}
+var runtimeConfigCommands = {
+  "runtime_config.get": {
+    since: "department-worker-project-v2.5",
+    mutation: false,
+    payload: [],
+    prepare: () => ({ sql }) => ({ config: show2(runtimeConfig(sql)) })
+  },
+  "runtime_config.replace": {
+    since: "department-worker-project-v2.5",
+    mutation: true,
+    payload: ["baseRevision", "valueJson"],
+    async prepare(payload) {
+      const base = revision(payload, "baseRevision");
+      const text2 = readValue(payload);
+      const digest2 = await sha256(utf8(text2));
+      return (state) => change2(state, base, text2, digest2);
+    }
+  },
+  "runtime_config.delete": {
+    since: "department-worker-project-v2.5",
+    mutation: true,
+    payload: ["baseRevision"],
+    prepare(payload) {
+      const base = revision(payload, "baseRevision");
+      return (state) => change2(state, base, EMPTY, EMPTY_SHA256);
+    }
+  }
+};
+
+function receipt(sql, mutationId, digest2) {
+  const row = first(sql, "SELECT * FROM receipts WHERE mutation_id = ?", mutationId);
+  if (row !== null && row["command_digest"] !== digest2) {
+    throw Refusal.coded(409, "mutation_conflict", "The mutation id was used for another command");
+  }
+  return row;
+}
+function storeReceipt(state, mutationId, operation, digest2, result) {
+  state.sql.exec(
+    "INSERT INTO receipts (mutation_id, operation, command_digest, result_json, created_at) VALUES (?, ?, ?, ?, ?)",
+    mutationId,
+    operation,
+    digest2,
+    JSONstringify(result),
+    state.now
+  );
+}
+var receiptCommands = {
+  "control.receipt.get": {
+    since: "department-worker-project-v2.5",
+    mutation: false,
+    payload: ["mutationId", "commandDigest"],
+    prepare(payload) {
+      const mutationId = uuidOf(payload, "mutationId");
+      const commandDigest = sha256Of(payload, "commandDigest");
+      return ({ sql }) => {
+        const row = receipt(sql, mutationId, commandDigest);
+        if (row === null) return { found: false, receipt: null };
+        const result = JSONparse(row["result_json"]);
+        return { found: true, receipt: { mutationId, operation: row["operation"], commandDigest, result, createdAt: row["created_at"] } };
+      };
+    }
+  },
+  "control.receipt.ack": {
+    since: "department-worker-project-v2.5",
+    mutation: false,
+    payload: ["mutationId", "commandDigest"],
+    prepare(payload) {
+      const mutationId = uuidOf(payload, "mutationId");
+      const commandDigest = sha256Of(payload, "commandDigest");
+      return ({ sql }) => {
+        receipt(sql, mutationId, commandDigest);
+        sql.exec("DELETE FROM receipts WHERE mutation_id = ?", mutationId);
+        return { acknowledged: true };
+      };
+    }
+  }
+};
+var commands = Object2.assign(bare(), accessPolicyCommands, runtimeConfigCommands, receiptCommands);
+function commandFor(operation) {
+  return commands[operation] ?? null;
+}
+function unknownOperation() {
+  return Refusal.coded(404, "control_operation_unknown", "The Worker's release does not know this control operation");
+}
+
+var COMMAND_DOMAIN = "teamsync-edge-worker-command";
+var uuid3 = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+var Control = class {
+  #constants;
+  #verifier;
+  #storage;
+  constructor(constants, verifier, storage) {
+    this.#constants = constants;
+    this.#verifier = verifier;
+    this.#storage = storage;
+    createTables(storage.sql);
+  }
+  async fetch(request, path) {
+    if (path === "/__internal/context") return this.#context(request);
+    if (path === "/__control") return this.#command(request);
+    throw Refusal.notFound();
+  }
+  /**
+   * #context gives the data instance what an invocation needs. It checks the
+   * same assertion as the data instance, but does not use up its id and does
+   * not see the body.
+   */
+  async #context(request) {
+    await this.#verifier.verify(request.headers.get("authorization"), "invoke", null);
+    return json(200, { config: JSONparse(configText(this.#storage.sql)) });
+  }
+  async #command(request) {
+    const claims = await this.#verifier.verify(request.headers.get("authorization"), "control", null);
+    const body = await readBody(request, MAX_CONTROL_BODY);
+    await checkBody(claims, body);
+    const envelope = readEnvelope(body);
+    if (envelope.operation !== claims.op) {
+      throw Refusal.door(401, "assertion_invalid", "The assertion is not valid: operation");
+    }
+    if (envelope.releaseGeneration !== this.#constants.releaseGeneration) throw generationMismatch();
+    const command = canonicalJSON({ operation: envelope.operation, payload: envelope.payload });
+    const digest2 = await sha256(utf8(COMMAND_DOMAIN + "\0" + command));
+    if (!sameText(digest2, envelope.commandDigest)) {
+      throw Refusal.coded(409, "command_digest_mismatch", "The command differs from its digest");
+    }
+    const work = await this.#prepare(envelope);
+    this.#useOnce(claims);
+    const result = this.#execute(envelope, work);
+    return json(200, { operation: envelope.operation, releaseGeneration: envelope.releaseGeneration, result });
+  }
+  /** #useOnce stores the assertion's id and drops the expired ones. */
+  #useOnce(claims) {
+    const sql = this.#storage.sql;
+    if (first(sql, "SELECT 1 FROM assertion_ids WHERE jti = ?", claims.jti) !== null) throw replayed();
+    sql.exec("DELETE FROM assertion_ids WHERE expires_at < ?", now() - 10);
+    sql.exec("INSERT INTO assertion_ids (jti, expires_at) VALUES (?, ?)", claims.jti, claims.exp);
+  }
+  /** #prepare checks all of the command that does not depend on the state. */
+  async #prepare(envelope) {
+    const command = commandFor(envelope.operation);
+    if (command === null || !understands(this.#constants.builderPolicy, command.since)) throw unknownOperation();
+    if (command.mutation !== hasOwn(envelope, "mutationId")) {
+      throw bad(["mutationId"], command.mutation ? "A mutation needs a mutationId" : "Only a mutation has a mutationId");
+    }
+    exactKeys(envelope.payload, command.payload, ["payload"]);
+    return command.prepare(envelope.payload);
+  }
+  #execute(envelope, work) {
+    const state = { sql: this.#storage.sql, constants: this.#constants, now: new Date().toISOString() };
+    return this.#storage.transactionSync(
+      () => envelope.mutationId === void 0 ? work(state) : mutate(state, envelope, envelope.mutationId, work)
+    );
+  }
+};
+function mutate(state, envelope, mutationId, work) {
+  const stored = receipt(state.sql, mutationId, envelope.commandDigest);
+  if (stored !== null) return JSONparse(stored["result_json"]);
+  const result = work(state);
+  if (result["conflict"] !== true) storeReceipt(state, mutationId, envelope.operation, envelope.commandDigest, result);
+  return result;
+}
+function readEnvelope(body) {
+  let text2;
+  let value;
+  try {
+    text2 = fromUTF8(body);
+    value = JSONparse(text2);
+  } catch {
+    throw bad([], "The body is not JSON");
+  }
+  if (!isObject(value)) throw bad([], "The body is not an object");
+  const problem = forbiddenKey(value, "body");
+  if (problem !== null) throw bad(problem.loc.slice(1), problem.msg);
+  if (!isCanonical(value, text2)) throw bad([], "The body is not canonical JSON");
+  for (const key of Object2.keys(value)) {
+    if (!["operation", "mutationId", "commandDigest", "releaseGeneration", "payload"].includes(key)) {
+      throw bad([key], "The key is not known");
+    }
+  }
+  for (const key of ["operation", "commandDigest", "releaseGeneration"]) {
+    if (!hasOwn(value, key) || typeof value[key] !== "string") throw bad([key], "A text is required");
+  }
+  if (!hasOwn(value, "payload") || !isObject(value["payload"])) throw bad(["payload"], "An object is required");
+  if (hasOwn(value, "mutationId") && !(typeof value["mutationId"] === "string" && uuid3.test(value["mutationId"]))) {
+    throw bad(["mutationId"], "A UUID is required");
+  }
+  return value;
 }
 
 var MAX_IDS = 1e5;

@@ -1,12 +1,15 @@
 // The control instance: it executes signed commands and keeps their state.
 
-import { Array, Date, hasOwn, JSONparse, JSONstringify, Object } from "./intrinsics";
+import { Date, hasOwn, JSONparse, Object } from "./intrinsics";
 import { type Claims, checkBody, generationMismatch, now, replayed, type Verifier } from "./assertion";
 import { MAX_CONTROL_BODY, readBody } from "./body";
-import { type Command, commandFor, runtimeConfig, unknownOperation } from "./commands";
+import { commandFor, receipt, type Result, type State, storeReceipt, unknownOperation, type Work } from "./commands";
+import { configText } from "./config";
 import { type Constants, understands } from "./constants";
-import { canonicalJSON, fromUTF8, sameText, sha256, utf8 } from "./encoding";
+import { canonicalJSON, fromUTF8, isCanonical, sameText, sha256, utf8 } from "./encoding";
+import { bad, exactKeys, isObject } from "./fields";
 import { json, Refusal } from "./refusal";
+import { forbiddenKey } from "./schema";
 import { createTables, first } from "./tables";
 
 const COMMAND_DOMAIN = "teamsync-edge-worker-command";
@@ -46,7 +49,7 @@ export class Control {
    */
   async #context(request: Request): Promise<Response> {
     await this.#verifier.verify(request.headers.get("authorization"), "invoke", null);
-    return json(200, { config: JSONparse(runtimeConfig(this.#storage.sql)) });
+    return json(200, { config: JSONparse(configText(this.#storage.sql)) });
   }
 
   async #command(request: Request): Promise<Response> {
@@ -63,10 +66,11 @@ export class Control {
     if (!sameText(digest, envelope.commandDigest)) {
       throw Refusal.coded(409, "command_digest_mismatch", "The command differs from its digest");
     }
+    const work = await this.#prepare(envelope);
     // From here on nothing waits: the id is used up and the command executed
     // without another request in between.
     this.#useOnce(claims);
-    const result = this.#execute(envelope);
+    const result = this.#execute(envelope, work);
     return json(200, { operation: envelope.operation, releaseGeneration: envelope.releaseGeneration, result });
   }
 
@@ -80,37 +84,38 @@ export class Control {
     sql.exec("INSERT INTO assertion_ids (jti, expires_at) VALUES (?, ?)", claims.jti, claims.exp);
   }
 
-  #execute(envelope: Envelope): Record<string, unknown> {
+  /** #prepare checks all of the command that does not depend on the state. */
+  async #prepare(envelope: Envelope): Promise<Work> {
     const command = commandFor(envelope.operation);
     if (command === null || !understands(this.#constants.builderPolicy, command.since)) throw unknownOperation();
-    checkPayload(command, envelope);
-    if (!command.mutation) return command.run(this.#storage.sql, envelope.payload);
-    return this.#storage.transactionSync(() => this.#mutate(command, envelope));
+    if (command.mutation !== hasOwn(envelope, "mutationId")) {
+      throw bad(["mutationId"], command.mutation ? "A mutation needs a mutationId" : "Only a mutation has a mutationId");
+    }
+    exactKeys(envelope.payload, command.payload, ["payload"]);
+    return command.prepare(envelope.payload);
   }
 
-  /**
-   * #mutate runs a mutation and stores its receipt in one transaction. A
-   * repeated mutation gets the receipt; another one under the same id is a
-   * conflict (decision D10).
-   */
-  #mutate(command: Command, envelope: Envelope): Record<string, unknown> {
-    const sql = this.#storage.sql;
-    const stored = first(sql, "SELECT command_digest, result_json FROM receipts WHERE mutation_id = ?", envelope.mutationId);
-    if (stored !== null) {
-      if (stored["command_digest"] === envelope.commandDigest) return JSONparse(stored["result_json"] as string);
-      throw Refusal.coded(409, "mutation_conflict", "The mutation id was used for another command");
-    }
-    const result = command.run(sql, envelope.payload);
-    sql.exec(
-      "INSERT INTO receipts (mutation_id, operation, command_digest, result_json, created_at) VALUES (?, ?, ?, ?, ?)",
-      envelope.mutationId, envelope.operation, envelope.commandDigest, JSONstringify(result), new Date().toISOString(),
+  #execute(envelope: Envelope, work: Work): Result {
+    const state = { sql: this.#storage.sql, constants: this.#constants, now: new Date().toISOString() };
+    return this.#storage.transactionSync(() =>
+      envelope.mutationId === undefined ? work(state) : mutate(state, envelope, envelope.mutationId, work),
     );
-    return result;
   }
 }
 
-function bad(loc: (string | number)[], msg: string): Refusal {
-  return Refusal.problems({ type: "command_invalid", loc: ["body", ...loc], msg });
+/**
+ * mutate runs a mutation and stores its receipt in the same transaction. A
+ * repeated mutation gets the receipt's result; another one under the same id is
+ * a conflict (decision D10). A mutation whose base was not current changed
+ * nothing and leaves no receipt: whoever asks for one learns that nothing was
+ * applied.
+ */
+function mutate(state: State, envelope: Envelope, mutationId: string, work: Work): Result {
+  const stored = receipt(state.sql, mutationId, envelope.commandDigest);
+  if (stored !== null) return JSONparse(stored["result_json"] as string);
+  const result = work(state);
+  if (result["conflict"] !== true) storeReceipt(state, mutationId, envelope.operation, envelope.commandDigest, result);
+  return result;
 }
 
 /** readEnvelope reads the body: canonical JSON with exactly the known keys. */
@@ -124,8 +129,10 @@ function readEnvelope(body: Uint8Array<ArrayBuffer>): Envelope {
     throw bad([], "The body is not JSON");
   }
   if (!isObject(value)) throw bad([], "The body is not an object");
+  const problem = forbiddenKey(value, "body");
+  if (problem !== null) throw bad(problem.loc.slice(1), problem.msg);
   // One spelling for one command: with this no key can be given twice.
-  if (canonicalJSON(value) !== text) throw bad([], "The body is not canonical JSON");
+  if (!isCanonical(value, text)) throw bad([], "The body is not canonical JSON");
   for (const key of Object.keys(value)) {
     if (!["operation", "mutationId", "commandDigest", "releaseGeneration", "payload"].includes(key)) {
       throw bad([key], "The key is not known");
@@ -139,20 +146,4 @@ function readEnvelope(body: Uint8Array<ArrayBuffer>): Envelope {
     throw bad(["mutationId"], "A UUID is required");
   }
   return value as unknown as Envelope;
-}
-
-function checkPayload(command: Command, envelope: Envelope): void {
-  if (command.mutation !== hasOwn(envelope, "mutationId")) {
-    throw bad(["mutationId"], command.mutation ? "A mutation needs a mutationId" : "Only a mutation has a mutationId");
-  }
-  for (const key of Object.keys(envelope.payload)) {
-    if (!command.payload.includes(key)) throw bad(["payload", key], "The key is not known");
-  }
-  for (const key of command.payload) {
-    if (!hasOwn(envelope.payload, key)) throw bad(["payload", key], "The key is required");
-  }
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -10,11 +10,17 @@ const tables = [
      api_key_last_four TEXT,
      revision INTEGER NOT NULL,
      updated_at TEXT)`,
-  `CREATE TABLE IF NOT EXISTS runtime_config (
+  `CREATE TABLE IF NOT EXISTS runtime_configuration (
      id INTEGER PRIMARY KEY CHECK (id = 1),
      value_json TEXT NOT NULL,
+     sha256 TEXT NOT NULL,
      revision INTEGER NOT NULL,
-     updated_at TEXT)`,
+     updated_at TEXT NOT NULL)`,
+  // The version of what the data instance keeps in memory: configuration and
+  // secrets.
+  `CREATE TABLE IF NOT EXISTS shared_version (
+     id INTEGER PRIMARY KEY CHECK (id = 1),
+     version INTEGER NOT NULL)`,
   // The ids of assertions that were used, until they expire.
   `CREATE TABLE IF NOT EXISTS assertion_ids (
      jti TEXT PRIMARY KEY,
@@ -37,4 +43,15 @@ export function createTables(sql: SqlStorage): void {
 export function first(sql: SqlStorage, query: string, ...bindings: unknown[]): Record<string, unknown> | null {
   const row = sql.exec(query, ...bindings).next();
   return row.done ? null : row.value ?? null;
+}
+
+/** sharedVersion is the version of the configuration and the secrets together. */
+export function sharedVersion(sql: SqlStorage): number {
+  const row = first(sql, "SELECT version FROM shared_version WHERE id = 1");
+  return row === null ? 0 : (row["version"] as number);
+}
+
+/** bumpShared belongs to each change of the configuration or a secret. */
+export function bumpShared(sql: SqlStorage): void {
+  sql.exec("INSERT INTO shared_version (id, version) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET version = version + 1");
 }
