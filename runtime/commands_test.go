@@ -396,6 +396,11 @@ var since = map[string]builder.Policy{
 	"access_policy.get": builder.V2_5, "access_policy.replace": builder.V2_5, "access_policy.api_key.rotate": builder.V2_5,
 	"access_policy.api_key.revoke": builder.V2_5, "runtime_config.get": builder.V2_5, "runtime_config.replace": builder.V2_5,
 	"runtime_config.delete": builder.V2_5, "control.receipt.get": builder.V2_5, "control.receipt.ack": builder.V2_5,
+	"secrets.list": builder.V2_6, "secrets.put": builder.V2_6, "secrets.delete": builder.V2_6, "secrets.purge": builder.V2_7,
+	"operation_settings.get": builder.V2_8, "operation_settings.stage": builder.V2_8, "operation_settings.replace": builder.V2_8,
+	"operation_settings.api_key.rotate": builder.V2_8, "operation_settings.api_key.revoke": builder.V2_8,
+	"service_accounts.list": builder.V2_8, "service_accounts.credentials.put": builder.V2_8,
+	"service_accounts.credentials.delete": builder.V2_8,
 }
 
 // D8: a bundle of an older policy truly lacks what came later.

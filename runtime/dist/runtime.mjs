@@ -41,8 +41,8 @@ var {
   Uint8Array,
   WeakMap
 } = scope;
-var { freeze } = Object2;
-var { create, defineProperty, getOwnPropertyDescriptor, getPrototypeOf } = Object2;
+var { defineProperty, freeze } = Object2;
+var { create, getOwnPropertyDescriptor, getPrototypeOf } = Object2;
 var { apply, ownKeys } = Reflect;
 var subtle = scope.crypto.subtle;
 var digest = subtle.digest.bind(subtle);
@@ -170,9 +170,9 @@ function allowOverride(prototype, keys) {
       get() {
         return value;
       },
-      set(next) {
+      set(next2) {
         if (this === prototype) throw new TypeError("the built-in objects are frozen");
-        defineProperty(this, key, { value: next, writable: true, enumerable: true, configurable: true });
+        defineProperty(this, key, { value: next2, writable: true, enumerable: true, configurable: true });
       },
       enumerable: property.enumerable ?? false,
       configurable: false
@@ -239,6 +239,81 @@ function defineWorker(handlers) {
 }
 
 import { DurableObject as DurableObject2 } from "cloudflare:workers";
+
+var octet = /^(0|[1-9][0-9]{0,2})$/;
+var group = /^[0-9A-Fa-f]{1,4}$/;
+function readIPv4(text2) {
+  const parts = text2.split(".");
+  if (parts.length !== 4) return null;
+  const bytes = [];
+  for (const part of parts) {
+    if (!octet.test(part) || Number2(part) > 255) return null;
+    bytes.push(Number2(part));
+  }
+  return bytes;
+}
+function readGroups(text2, last) {
+  if (text2 === "") return [];
+  const parts = text2.split(":");
+  const bytes = [];
+  for (let i = 0; i < parts.length; i++) {
+    const part = parts[i];
+    if (group.test(part)) {
+      const value = Number2("0x" + part);
+      bytes.push(value >> 8, value & 255);
+      continue;
+    }
+    const tail = last && i === parts.length - 1 ? readIPv4(part) : null;
+    if (tail === null) return null;
+    bytes.push(...tail);
+  }
+  return bytes;
+}
+function readIPv6(text2) {
+  const halves = text2.split("::");
+  if (halves.length > 2) return null;
+  const front = readGroups(halves[0], halves.length === 1);
+  if (front === null) return null;
+  if (halves.length === 1) return front.length === 16 ? front : null;
+  const back = readGroups(halves[1], true);
+  if (back === null || front.length + back.length > 14) return null;
+  const bytes = [...front];
+  while (bytes.length + back.length < 16) bytes.push(0);
+  return [...bytes, ...back];
+}
+function readBytes(text2) {
+  if (text2.length > 45) return null;
+  return text2.includes(":") ? readIPv6(text2) : readIPv4(text2);
+}
+function mapped(address) {
+  if (address.length !== 16) return false;
+  for (let i = 0; i < 10; i++) if (address[i] !== 0) return false;
+  return address[10] === 255 && address[11] === 255;
+}
+function readAddress(text2) {
+  const address = readBytes(text2);
+  return address !== null && mapped(address) ? address.slice(12) : address;
+}
+function readRange(text2) {
+  const at = text2.indexOf("/");
+  const address = at < 0 ? null : readBytes(text2.slice(0, at));
+  const length = text2.slice(at + 1);
+  if (address === null || mapped(address) || !octet.test(length)) return null;
+  const bits = Number2(length);
+  if (bits > address.length * 8) return null;
+  for (let bit = bits; bit < address.length * 8; bit++) {
+    if ((address[bit >> 3] >> 7 - (bit & 7) & 1) !== 0) return null;
+  }
+  return { address, bits };
+}
+function contains(range, address) {
+  if (range.address.length !== address.length) return false;
+  for (let bit = 0; bit < range.bits; bit++) {
+    const mask = 128 >> (bit & 7);
+    if ((range.address[bit >> 3] & mask) !== (address[bit >> 3] & mask)) return false;
+  }
+  return true;
+}
 
 var encoder = new TextEncoder();
 var decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -324,6 +399,12 @@ var POLICIES = [
 function understands(built, since) {
   return POLICIES.indexOf(built) >= POLICIES.indexOf(since);
 }
+function featuresOf(constants) {
+  return {
+    secrets: understands(constants.builderPolicy, "department-worker-project-v2.6"),
+    settings: understands(constants.builderPolicy, "department-worker-project-v2.8")
+  };
+}
 function readConstants(text2) {
   return JSONparse(text2);
 }
@@ -332,16 +413,20 @@ var REFUSAL_HEADER = "x-edge-workers-refusal";
 var Refusal = class _Refusal extends Error2 {
   status;
   detail;
-  #door;
-  constructor(status, detail, door = false) {
+  #mark;
+  constructor(status, detail, mark = null) {
     super("refused");
     this.status = status;
     this.detail = detail;
-    this.#door = door;
+    this.#mark = mark;
   }
   /** door makes the refusal of an assertion, marked as the door's own. */
   static door(status, code, message2) {
-    return new _Refusal(status, { code, message: message2 }, true);
+    return new _Refusal(status, { code, message: message2 }, "door");
+  }
+  /** access makes the refusal of a caller. */
+  static access(status, detail) {
+    return new _Refusal(status, detail, "access");
   }
   /** coded makes an answer {"detail": {code, message}}. */
   static coded(status, code, message2) {
@@ -356,7 +441,7 @@ var Refusal = class _Refusal extends Error2 {
   }
   response() {
     const body = JSONstringify({ detail: this.detail });
-    return this.#door ? text(this.status, body, { [REFUSAL_HEADER]: "door" }) : text(this.status, body);
+    return this.#mark === null ? text(this.status, body) : text(this.status, body, { [REFUSAL_HEADER]: this.#mark });
   }
 };
 function json(status, value) {
@@ -475,9 +560,20 @@ function isCaller(value) {
     if (!hasOwn(caller, key) || typeof caller[key] !== "string") return false;
   }
   if (!kinds.includes(caller["kind"])) return false;
+  if (!isAbsent(caller, "api_key_sha256") && !isSHA256(caller["api_key_sha256"])) return false;
+  if (!isAbsent(caller, "client_address") && !isAddress(caller["client_address"])) return false;
   if (!hasOwn(caller, "roles") || !Array2.isArray(caller["roles"])) return false;
   for (const role of caller["roles"]) if (typeof role !== "string") return false;
   return true;
+}
+function isAbsent(object, key) {
+  return !hasOwn(object, key) || object[key] === null;
+}
+function isSHA256(value) {
+  return typeof value === "string" && sha256Hex.test(value);
+}
+function isAddress(value) {
+  return typeof value === "string" && readAddress(value) !== null;
 }
 
 var MAX_CONTROL_BODY = 256 * 1024;
@@ -490,13 +586,13 @@ async function readBody(request, limit) {
   const chunks = [];
   const size = await consume(request.body, limit, (chunk) => chunks.push(chunk));
   if (size > limit) throw tooLarge();
-  const all = new Uint8Array(size);
+  const all2 = new Uint8Array(size);
   let at = 0;
   for (const chunk of chunks) {
-    all.set(chunk, at);
+    all2.set(chunk, at);
     at += chunk.length;
   }
-  return all;
+  return all2;
 }
 async function drain(request) {
   if (request.body === null || request.body.locked) return;
@@ -569,18 +665,29 @@ function authorStorage(storage) {
     })
   });
 }
+function secretReader(values2) {
+  return freeze({ get: (name) => getOwn(values2, name) ?? null });
+}
+function identity(account2) {
+  if (account2 === null) return null;
+  const { id, username, password } = account2;
+  return freeze(defineProperty({ id, username }, "password", { value: password }));
+}
 function makeContext(call2, storage, staticData2) {
   const { kind, sub, company_id, department_id, roles, request_id } = call2.caller;
-  return freeze({
+  const ctx = {
     storage,
     staticData: staticData2,
-    config: deepFreeze(call2.config),
+    config: call2.config,
     caller: deepFreeze({ kind, sub, companyId: company_id, departmentId: department_id, roles }),
     operation: call2.operation,
     requestId: request_id,
     fetch: platformFetch,
-    log: logger(call2.operation, request_id)
-  });
+    log: logger(call2.operation, request_id),
+    ...call2.features.secrets ? { secrets: call2.secrets } : {},
+    ...call2.features.settings ? { serviceAccount: identity(call2.serviceAccount) } : {}
+  };
+  return freeze(ctx);
 }
 function logger(operation, requestId) {
   const at = (level) => (msg, fields) => {
@@ -608,9 +715,11 @@ function describeError(error) {
   }
 }
 
+var OPERATION_ID = /^[a-z][a-z0-9_.-]{0,63}$/;
 var sha256Hex2 = /^[0-9a-f]{64}$/;
 var uuid2 = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 var lastFourForm = /^[A-Za-z0-9_-]{4}$/;
+var accountForm = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/;
 function bad(loc, msg) {
   return Refusal.problems({ type: "command_invalid", loc: ["body", ...loc], msg });
 }
@@ -645,8 +754,14 @@ function uuidOf(payload, key) {
 function lastFourOf(payload, key) {
   return matching(payload[key], lastFourForm, ["payload", key], "Four letters or digits are required");
 }
-function oneOf(value, allowed, loc) {
-  if (typeof value !== "string" || !allowed.includes(value)) throw bad(loc, "One of " + allowed.join(", ") + " is required");
+function named(payload, key, form) {
+  return matching(payload[key], form, ["payload", key], "The name must match " + form.source);
+}
+function accountId(value, loc) {
+  return matching(value, accountForm, loc, "The id must match " + accountForm.source);
+}
+function oneOf(value, allowed2, loc) {
+  if (typeof value !== "string" || !allowed2.includes(value)) throw bad(loc, "One of " + allowed2.join(", ") + " is required");
   return value;
 }
 function textOf(payload, key, max) {
@@ -656,68 +771,10 @@ function textOf(payload, key, max) {
   }
   return value;
 }
-
-var octet = /^(0|[1-9][0-9]{0,2})$/;
-var group = /^[0-9A-Fa-f]{1,4}$/;
-function readIPv4(text2) {
-  const parts = text2.split(".");
-  if (parts.length !== 4) return null;
-  const bytes = [];
-  for (const part of parts) {
-    if (!octet.test(part) || Number2(part) > 255) return null;
-    bytes.push(Number2(part));
-  }
-  return bytes;
-}
-function readGroups(text2, last) {
-  if (text2 === "") return [];
-  const parts = text2.split(":");
-  const bytes = [];
-  for (let i = 0; i < parts.length; i++) {
-    const part = parts[i];
-    if (group.test(part)) {
-      const value = Number2("0x" + part);
-      bytes.push(value >> 8, value & 255);
-      continue;
-    }
-    const tail = last && i === parts.length - 1 ? readIPv4(part) : null;
-    if (tail === null) return null;
-    bytes.push(...tail);
-  }
-  return bytes;
-}
-function readIPv6(text2) {
-  const halves = text2.split("::");
-  if (halves.length > 2) return null;
-  const front = readGroups(halves[0], halves.length === 1);
-  if (front === null) return null;
-  if (halves.length === 1) return front.length === 16 ? front : null;
-  const back = readGroups(halves[1], true);
-  if (back === null || front.length + back.length > 14) return null;
-  const bytes = [...front];
-  while (bytes.length + back.length < 16) bytes.push(0);
-  return [...bytes, ...back];
-}
-function readBytes(text2) {
-  if (text2.length > 45) return null;
-  return text2.includes(":") ? readIPv6(text2) : readIPv4(text2);
-}
-function mapped(address) {
-  if (address.length !== 16) return false;
-  for (let i = 0; i < 10; i++) if (address[i] !== 0) return false;
-  return address[10] === 255 && address[11] === 255;
-}
-function readRange(text2) {
-  const at = text2.indexOf("/");
-  const address = at < 0 ? null : readBytes(text2.slice(0, at));
-  const length = text2.slice(at + 1);
-  if (address === null || mapped(address) || !octet.test(length)) return null;
-  const bits = Number2(length);
-  if (bits > address.length * 8) return null;
-  for (let bit = bits; bit < address.length * 8; bit++) {
-    if ((address[bit >> 3] >> 7 - (bit & 7) & 1) !== 0) return null;
-  }
-  return { address, bits };
+async function checkDigest(payload, key, of) {
+  const digest2 = sha256Of(payload, key);
+  if (!sameText(digest2, await sha256(utf8(of)))) throw bad(["payload", key], "The digest is not that of the value");
+  return digest2;
 }
 
 var tables = [
@@ -751,7 +808,36 @@ var tables = [
      operation TEXT NOT NULL,
      command_digest TEXT NOT NULL,
      result_json TEXT NOT NULL,
-     created_at TEXT NOT NULL)`
+     created_at TEXT NOT NULL)`,
+  `CREATE TABLE IF NOT EXISTS secrets (
+     name TEXT PRIMARY KEY,
+     value TEXT NOT NULL,
+     sha256 TEXT NOT NULL,
+     updated_at TEXT NOT NULL) WITHOUT ROWID`,
+  `CREATE TABLE IF NOT EXISTS service_accounts (
+     service_account_id TEXT PRIMARY KEY,
+     username TEXT NOT NULL,
+     password TEXT NOT NULL,
+     password_digest TEXT NOT NULL,
+     updated_at TEXT NOT NULL) WITHOUT ROWID`,
+  // Operation settings: at most one staged table, and one reconciled table for
+  // each of the last release generations.
+  `CREATE TABLE IF NOT EXISTS operation_tables (
+     state TEXT NOT NULL,
+     release_generation TEXT NOT NULL,
+     revision INTEGER NOT NULL,
+     default_service_account_id TEXT,
+     updated_at TEXT,
+     PRIMARY KEY (state, release_generation)) WITHOUT ROWID`,
+  `CREATE TABLE IF NOT EXISTS operation_rows (
+     state TEXT NOT NULL,
+     release_generation TEXT NOT NULL,
+     operation_id TEXT NOT NULL,
+     access TEXT NOT NULL,
+     api_key_sha256 TEXT,
+     api_key_last_four TEXT,
+     service_account_id TEXT,
+     PRIMARY KEY (state, release_generation, operation_id)) WITHOUT ROWID`
 ];
 function createTables(sql) {
   for (const table of tables) sql.exec(table);
@@ -759,6 +845,13 @@ function createTables(sql) {
 function first(sql, query, ...bindings) {
   const row = sql.exec(query, ...bindings).next();
   return row.done ? null : row.value ?? null;
+}
+function all(sql, query, ...bindings) {
+  return [...sql.exec(query, ...bindings)];
+}
+function sharedVersion(sql) {
+  const row = first(sql, "SELECT version FROM shared_version WHERE id = 1");
+  return row === null ? 0 : row["version"];
 }
 function bumpShared(sql) {
   sql.exec("INSERT INTO shared_version (id, version) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET version = version + 1");
@@ -791,18 +884,18 @@ function show(policy) {
   };
 }
 function change(state, before, changes) {
-  const next = { ...before, ...changes, revision: before.revision + 1, updatedAt: state.now };
+  const next2 = { ...before, ...changes, revision: before.revision + 1, updatedAt: state.now };
   state.sql.exec(
     `INSERT OR REPLACE INTO access_policy (id, mode, ip_allowlist, api_key_sha256, api_key_last_four, revision, updated_at)
      VALUES (1, ?, ?, ?, ?, ?, ?)`,
-    next.mode,
-    JSONstringify(next.ipAllowlist),
-    next.keySHA256,
-    next.keyLastFour,
-    next.revision,
-    next.updatedAt
+    next2.mode,
+    JSONstringify(next2.ipAllowlist),
+    next2.keySHA256,
+    next2.keyLastFour,
+    next2.revision,
+    next2.updatedAt
   );
-  return next;
+  return next2;
 }
 function readAllowlist(payload) {
   const value = payload["ipAllowlist"];
@@ -866,6 +959,109 @@ var accessPolicyCommands = {
           return { conflict: false, revoked: false, current: show({ ...before, updatedAt: before.updatedAt ?? state.now }) };
         }
         return { conflict: false, revoked: true, current: show(change(state, before, { keySHA256: null, keyLastFour: null })) };
+      };
+    }
+  }
+};
+
+function admit(sql, setting2, caller) {
+  if (setting2.access === "disabled") throw Refusal.access(404, "Operation not found");
+  const policy = accessPolicy(sql);
+  if (caller.kind === "system") return caller;
+  if (!allowed(policy.ipAllowlist, caller)) {
+    throw Refusal.access(403, { code: "address_not_allowed", message: "Calls from this address are not allowed" });
+  }
+  if (caller.kind === "member") return caller;
+  const mode = setting2.access === "inherit" ? policy.mode : setting2.access;
+  const presented = caller.api_key_sha256 ?? null;
+  const key = keyOf(policy, setting2);
+  if (mode !== "private" && key !== null && presented !== null && sameText(presented, key)) {
+    return { ...caller, kind: "api_key" };
+  }
+  if (mode === "public") return { ...caller, kind: "public", sub: "" };
+  if (mode === "private") {
+    throw Refusal.access(401, { code: "sign_in_required", message: "The operation is for signed-in members only" });
+  }
+  if (presented === null) throw Refusal.access(401, { code: "api_key_required", message: "The operation needs an API key" });
+  throw Refusal.access(401, { code: "api_key_invalid", message: "The API key is not valid for the operation" });
+}
+function keyOf(policy, setting2) {
+  return setting2.access === "inherit" ? policy.keySHA256 : setting2.keySHA256 ?? policy.keySHA256;
+}
+function allowed(list, caller) {
+  if (list.length === 0) return true;
+  const address = readAddress(caller.client_address ?? "");
+  if (address === null) return false;
+  for (const text2 of list) {
+    const range = readRange(text2);
+    if (range !== null && contains(range, address)) return true;
+  }
+  return false;
+}
+
+var MAX_ACCOUNTS = 64;
+var MAX_USERNAME = 256;
+var MAX_PASSWORD = 1024;
+var MAX_SALT = 256;
+var control = /[\u0000-\u001f\u007f]/;
+function account(sql, id) {
+  const row = first(sql, "SELECT username, password FROM service_accounts WHERE service_account_id = ?", id);
+  return row === null ? null : { id, username: row["username"], password: row["password"] };
+}
+function printable(payload, key, max) {
+  const text2 = textOf(payload, key, max);
+  if (control.test(text2)) throw bad(["payload", key], "Control characters are not allowed");
+  return text2;
+}
+var accountCommands = {
+  "service_accounts.list": {
+    since: "department-worker-project-v2.8",
+    mutation: false,
+    payload: [],
+    prepare: () => ({ sql }) => ({
+      service_accounts: all(
+        sql,
+        `SELECT service_account_id AS serviceAccountId, username, password_digest AS passwordDigest, updated_at
+         FROM service_accounts ORDER BY service_account_id`
+      )
+    })
+  },
+  "service_accounts.credentials.put": {
+    since: "department-worker-project-v2.8",
+    mutation: true,
+    payload: ["serviceAccountId", "username", "password", "salt", "passwordDigest"],
+    async prepare(payload) {
+      const serviceAccountId = accountId(payload["serviceAccountId"], ["payload", "serviceAccountId"]);
+      const username = printable(payload, "username", MAX_USERNAME);
+      const password = textOf(payload, "password", MAX_PASSWORD);
+      const salt = printable(payload, "salt", MAX_SALT);
+      const passwordDigest = await checkDigest(payload, "passwordDigest", salt + "\0" + password);
+      return ({ sql, now: now2 }) => {
+        const others = first(sql, "SELECT COUNT(*) AS n FROM service_accounts WHERE service_account_id <> ?", serviceAccountId)["n"];
+        if (others >= MAX_ACCOUNTS) {
+          throw Refusal.coded(409, "service_account_limit_reached", `A Worker has at most ${MAX_ACCOUNTS} service accounts`);
+        }
+        sql.exec(
+          "INSERT OR REPLACE INTO service_accounts (service_account_id, username, password, password_digest, updated_at) VALUES (?, ?, ?, ?, ?)",
+          serviceAccountId,
+          username,
+          password,
+          passwordDigest,
+          now2
+        );
+        return { conflict: false, current: { serviceAccountId, username, passwordDigest, updated_at: now2 } };
+      };
+    }
+  },
+  "service_accounts.credentials.delete": {
+    since: "department-worker-project-v2.8",
+    mutation: true,
+    payload: ["serviceAccountId"],
+    prepare(payload) {
+      const serviceAccountId = accountId(payload["serviceAccountId"], ["payload", "serviceAccountId"]);
+      return ({ sql, now: now2 }) => {
+        const deleted = sql.exec("DELETE FROM service_accounts WHERE service_account_id = ?", serviceAccountId).rowsWritten > 0;
+        return { conflict: false, deleted, current: { serviceAccountId, deleted, updated_at: now2 } };
       };
     }
   }
@@ -2130,16 +2326,16 @@ function show2(config) {
 function change2(state, base, valueJson, digest2) {
   const before = runtimeConfig(state.sql);
   if (before.revision !== base) return { conflict: true, current: show2(before) };
-  const next = { valueJson, sha256: digest2, revision: before.revision + 1, updatedAt: state.now };
+  const next2 = { valueJson, sha256: digest2, revision: before.revision + 1, updatedAt: state.now };
   state.sql.exec(
     "INSERT OR REPLACE INTO runtime_configuration (id, value_json, sha256, revision, updated_at) VALUES (1, ?, ?, ?, ?)",
-    next.valueJson,
-    next.sha256,
-    next.revision,
-    next.updatedAt
+    next2.valueJson,
+    next2.sha256,
+    next2.revision,
+    next2.updatedAt
   );
   bumpShared(state.sql);
-  return { conflict: false, current: show2(next) };
+  return { conflict: false, current: show2(next2) };
 }
 function readValue(payload) {
   const text2 = textOf(payload, "valueJson", MAX_VALUE);
@@ -2181,6 +2377,311 @@ var runtimeConfigCommands = {
     prepare(payload) {
       const base = revision(payload, "baseRevision");
       return (state) => change2(state, base, EMPTY, EMPTY_SHA256);
+    }
+  }
+};
+
+var NAME = /^[A-Z][A-Z0-9_]{0,63}$/;
+var MAX_SECRETS = 64;
+var MAX_VALUE2 = 5120;
+function secretValues(sql) {
+  const values2 = bare();
+  for (const row of all(sql, "SELECT name, value FROM secrets")) values2[row["name"]] = row["value"];
+  return values2;
+}
+function put(name, value, digest2) {
+  return ({ sql, now: now2 }) => {
+    const others = first(sql, "SELECT COUNT(*) AS n FROM secrets WHERE name <> ?", name)["n"];
+    if (others >= MAX_SECRETS) throw Refusal.coded(409, "secret_limit_reached", `A Worker has at most ${MAX_SECRETS} secrets`);
+    sql.exec("INSERT OR REPLACE INTO secrets (name, value, sha256, updated_at) VALUES (?, ?, ?, ?)", name, value, digest2, now2);
+    bumpShared(sql);
+    return { conflict: false, current: { name, sha256: digest2, updated_at: now2 } };
+  };
+}
+var secretsCommands = {
+  "secrets.list": {
+    since: "department-worker-project-v2.6",
+    mutation: false,
+    payload: [],
+    prepare: () => ({ sql }) => ({ secrets: all(sql, "SELECT name, sha256, updated_at FROM secrets ORDER BY name") })
+  },
+  "secrets.put": {
+    since: "department-worker-project-v2.6",
+    mutation: true,
+    payload: ["name", "value", "valueDigest"],
+    async prepare(payload) {
+      const name = named(payload, "name", NAME);
+      const value = textOf(payload, "value", MAX_VALUE2);
+      return put(name, value, await checkDigest(payload, "valueDigest", value));
+    }
+  },
+  "secrets.delete": {
+    since: "department-worker-project-v2.6",
+    mutation: true,
+    payload: ["name"],
+    prepare(payload) {
+      const name = named(payload, "name", NAME);
+      return ({ sql, now: now2 }) => {
+        const deleted = sql.exec("DELETE FROM secrets WHERE name = ?", name).rowsWritten > 0;
+        if (deleted) bumpShared(sql);
+        return { conflict: false, deleted, current: { name, deleted, updated_at: now2 } };
+      };
+    }
+  },
+  "secrets.purge": {
+    since: "department-worker-project-v2.7",
+    mutation: true,
+    payload: [],
+    prepare: () => ({ sql }) => {
+      const purged = first(sql, "SELECT COUNT(*) AS n FROM secrets")["n"];
+      sql.exec("DELETE FROM secrets");
+      bumpShared(sql);
+      return { purged };
+    }
+  }
+};
+
+var ACCESS = ["inherit", "private", "api_key", "public", "disabled"];
+var MAX_OPERATIONS = 200;
+var KEPT = 8;
+var INHERIT = { access: "inherit", keySHA256: null, keyLastFour: null, serviceAccountId: null };
+function setting(row) {
+  return {
+    access: row["access"],
+    keySHA256: row["api_key_sha256"],
+    keyLastFour: row["api_key_last_four"],
+    serviceAccountId: row["service_account_id"]
+  };
+}
+function load(sql, state, generation) {
+  const head = first(sql, "SELECT * FROM operation_tables WHERE state = ? AND release_generation = ?", state, generation);
+  if (head === null) return null;
+  const rows = new Map();
+  const found = all(sql, "SELECT * FROM operation_rows WHERE state = ? AND release_generation = ? ORDER BY operation_id", state, generation);
+  for (const row of found) rows.set(row["operation_id"], setting(row));
+  return {
+    state,
+    generation,
+    rows,
+    revision: head["revision"],
+    defaultAccount: head["default_service_account_id"],
+    updatedAt: head["updated_at"]
+  };
+}
+function remove(sql, where, ...bindings) {
+  sql.exec("DELETE FROM operation_rows WHERE " + where, ...bindings);
+  sql.exec("DELETE FROM operation_tables WHERE " + where, ...bindings);
+}
+function store(sql, table) {
+  remove(sql, "state = ? AND release_generation = ?", table.state, table.generation);
+  sql.exec(
+    "INSERT INTO operation_tables (state, release_generation, revision, default_service_account_id, updated_at) VALUES (?, ?, ?, ?, ?)",
+    table.state,
+    table.generation,
+    table.revision,
+    table.defaultAccount,
+    table.updatedAt
+  );
+  for (const [id, row] of table.rows) {
+    sql.exec(
+      `INSERT INTO operation_rows (state, release_generation, operation_id, access, api_key_sha256, api_key_last_four, service_account_id)
+       VALUES (?, ?, ?, ?, ?, ?, ?)`,
+      table.state,
+      table.generation,
+      id,
+      row.access,
+      row.keySHA256,
+      row.keyLastFour,
+      row.serviceAccountId
+    );
+  }
+}
+function show3(table) {
+  const operations = bare();
+  for (const [id, row] of table.rows) {
+    operations[id] = {
+      access: row.access,
+      api_key_configured: row.keySHA256 !== null,
+      api_key_last_four: row.keyLastFour,
+      service_account_id: row.serviceAccountId
+    };
+  }
+  return {
+    state: table.state,
+    revision: table.revision,
+    releaseGeneration: table.generation,
+    default_service_account_id: table.defaultAccount,
+    operations,
+    updated_at: table.updatedAt
+  };
+}
+function live(sql, generation) {
+  const found = load(sql, "reconciled", generation);
+  return found ?? { state: "reconciled", generation, revision: 0, defaultAccount: null, updatedAt: null, rows: new Map() };
+}
+function staged(sql) {
+  const head = first(sql, "SELECT release_generation FROM operation_tables WHERE state = 'staged'");
+  return head === null ? null : load(sql, "staged", head["release_generation"]);
+}
+function reconcile(sql, generation) {
+  if (first(sql, "SELECT 1 FROM operation_tables WHERE state = 'staged' AND release_generation = ?", generation) === null) return;
+  remove(sql, "state = 'reconciled' AND release_generation = ?", generation);
+  for (const table of ["operation_rows", "operation_tables"]) {
+    sql.exec(`UPDATE ${table} SET state = 'reconciled' WHERE state = 'staged' AND release_generation = ?`, generation);
+  }
+  const old = all(
+    sql,
+    `SELECT release_generation FROM operation_tables WHERE state = 'reconciled' AND release_generation <> ?
+     ORDER BY updated_at DESC LIMIT -1 OFFSET ?`,
+    generation,
+    KEPT
+  );
+  for (const row of old) remove(sql, "state = 'reconciled' AND release_generation = ?", row["release_generation"]);
+}
+function settingOf(sql, generation, operation) {
+  const head = first(
+    sql,
+    "SELECT default_service_account_id FROM operation_tables WHERE state = 'reconciled' AND release_generation = ?",
+    generation
+  );
+  if (head === null) return INHERIT;
+  const row = first(
+    sql,
+    "SELECT * FROM operation_rows WHERE state = 'reconciled' AND release_generation = ? AND operation_id = ?",
+    generation,
+    operation
+  );
+  const own = row === null ? INHERIT : setting(row);
+  return { ...own, serviceAccountId: own.serviceAccountId ?? head["default_service_account_id"] };
+}
+function readAccount(value, loc) {
+  return value === null ? null : accountId(value, loc);
+}
+function readWanted(payload) {
+  const loc = ["payload", "operations"];
+  const given = payload["operations"];
+  if (!isObject(given)) throw bad(loc, "An object is required");
+  const ids = Object2.keys(given);
+  if (ids.length > MAX_OPERATIONS) throw bad(loc, `At most ${MAX_OPERATIONS} operations are allowed`);
+  const operations = new Map();
+  for (const id of ids) {
+    const row = given[id];
+    if (!OPERATION_ID.test(id)) throw bad([...loc, id], "The id must match " + OPERATION_ID.source);
+    if (!isObject(row)) throw bad([...loc, id], "An object is required");
+    exactKeys(row, ["access", "service_account_id"], [...loc, id]);
+    operations.set(id, {
+      access: oneOf(row["access"], ACCESS, [...loc, id, "access"]),
+      serviceAccountId: readAccount(row["service_account_id"], [...loc, id, "service_account_id"])
+    });
+  }
+  return { defaultAccount: readAccount(payload["defaultServiceAccountId"], ["payload", "defaultServiceAccountId"]), operations };
+}
+function next(state, before, as, generation, wanted) {
+  const rows = new Map();
+  for (const [id, row] of wanted.operations) {
+    const { keySHA256, keyLastFour } = before.rows.get(id) ?? INHERIT;
+    rows.set(id, { ...row, keySHA256, keyLastFour });
+  }
+  return { state: as, generation, revision: before.revision + 1, defaultAccount: wanted.defaultAccount, updatedAt: state.now, rows };
+}
+function inManifest(constants, id) {
+  return constants.operations.some((operation) => operation.id === id);
+}
+function notInManifest(loc) {
+  return bad(loc, "operation_id is not present in the release manifest");
+}
+function changeKey(state, before, id, keySHA256, keyLastFour) {
+  const rows = new Map(before.rows);
+  rows.set(id, { ...before.rows.get(id) ?? INHERIT, keySHA256, keyLastFour });
+  const table = { ...before, revision: before.revision + 1, updatedAt: state.now, rows };
+  store(state.sql, table);
+  return table;
+}
+var settingsCommands = {
+  "operation_settings.get": {
+    since: "department-worker-project-v2.8",
+    mutation: false,
+    payload: [],
+    prepare: () => ({ sql, constants }) => {
+      const now2 = load(sql, "reconciled", constants.releaseGeneration);
+      const coming = staged(sql);
+      return { settings: now2 === null ? null : show3(now2), staged: coming === null ? null : show3(coming) };
+    }
+  },
+  "operation_settings.stage": {
+    since: "department-worker-project-v2.8",
+    mutation: true,
+    payload: ["releaseGeneration", "liveRevision", "defaultServiceAccountId", "operations"],
+    prepare(payload) {
+      const generation = sha256Of(payload, "releaseGeneration");
+      const base = revision(payload, "liveRevision");
+      const wanted = readWanted(payload);
+      return (state) => {
+        const before = live(state.sql, state.constants.releaseGeneration);
+        if (before.revision !== base) return { conflict: true, current: show3(before) };
+        remove(state.sql, "state = 'staged'");
+        const table = next(state, before, "staged", generation, wanted);
+        store(state.sql, table);
+        return { conflict: false, current: show3(table) };
+      };
+    }
+  },
+  "operation_settings.replace": {
+    since: "department-worker-project-v2.8",
+    mutation: true,
+    payload: ["baseRevision", "releaseGeneration", "defaultServiceAccountId", "operations"],
+    prepare(payload) {
+      const base = revision(payload, "baseRevision");
+      const generation = sha256Of(payload, "releaseGeneration");
+      const wanted = readWanted(payload);
+      return (state) => {
+        if (generation !== state.constants.releaseGeneration) {
+          throw bad(["payload", "releaseGeneration"], "The generation of the running release is required");
+        }
+        for (const id of wanted.operations.keys()) {
+          if (!inManifest(state.constants, id)) throw notInManifest(["payload", "operations", id]);
+        }
+        const before = live(state.sql, generation);
+        if (before.revision !== base) return { conflict: true, current: show3(before) };
+        const table = next(state, before, "reconciled", generation, wanted);
+        store(state.sql, table);
+        return { conflict: false, current: show3(table) };
+      };
+    }
+  },
+  "operation_settings.api_key.rotate": {
+    since: "department-worker-project-v2.8",
+    mutation: true,
+    payload: ["baseRevision", "operationId", "keyDigest", "lastFour"],
+    prepare(payload) {
+      const base = revision(payload, "baseRevision");
+      const id = named(payload, "operationId", OPERATION_ID);
+      const digest2 = sha256Of(payload, "keyDigest");
+      const lastFour = lastFourOf(payload, "lastFour");
+      return (state) => {
+        if (!inManifest(state.constants, id)) throw notInManifest(["payload", "operationId"]);
+        const before = live(state.sql, state.constants.releaseGeneration);
+        if (before.revision !== base) return { conflict: true, current: show3(before) };
+        return { conflict: false, current: show3(changeKey(state, before, id, digest2, lastFour)) };
+      };
+    }
+  },
+  "operation_settings.api_key.revoke": {
+    since: "department-worker-project-v2.8",
+    mutation: true,
+    payload: ["baseRevision", "operationId"],
+    prepare(payload) {
+      const base = revision(payload, "baseRevision");
+      const id = named(payload, "operationId", OPERATION_ID);
+      return (state) => {
+        if (!inManifest(state.constants, id)) throw notInManifest(["payload", "operationId"]);
+        const before = live(state.sql, state.constants.releaseGeneration);
+        if (before.revision !== base) return { conflict: true, revoked: false, current: show3(before) };
+        if ((before.rows.get(id)?.keySHA256 ?? null) === null) {
+          return { conflict: false, revoked: false, current: show3({ ...before, updatedAt: before.updatedAt ?? state.now }) };
+        }
+        return { conflict: false, revoked: true, current: show3(changeKey(state, before, id, null, null)) };
+      };
     }
   }
 };
@@ -2233,7 +2734,15 @@ var receiptCommands = {
     }
   }
 };
-var commands = Object2.assign(bare(), accessPolicyCommands, runtimeConfigCommands, receiptCommands);
+var commands = Object2.assign(
+  bare(),
+  accessPolicyCommands,
+  runtimeConfigCommands,
+  receiptCommands,
+  secretsCommands,
+  settingsCommands,
+  accountCommands
+);
 function commandFor(operation) {
   return commands[operation] ?? null;
 }
@@ -2243,12 +2752,15 @@ function unknownOperation() {
 
 var COMMAND_DOMAIN = "teamsync-edge-worker-command";
 var uuid3 = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+var SHARED_HEADER = "x-shared-version";
 var Control = class {
   #constants;
+  #features;
   #verifier;
   #storage;
   constructor(constants, verifier, storage) {
     this.#constants = constants;
+    this.#features = featuresOf(constants);
     this.#verifier = verifier;
     this.#storage = storage;
     createTables(storage.sql);
@@ -2259,13 +2771,28 @@ var Control = class {
     throw Refusal.notFound();
   }
   /**
-   * #context gives the data instance what an invocation needs. It checks the
-   * same assertion as the data instance, but does not use up its id and does
-   * not see the body.
+   * #context decides whether the caller may invoke the operation and gives the
+   * data instance what the handler needs. It checks the same assertion as the
+   * data instance, but does not use up its id and does not see the body.
    */
   async #context(request) {
-    await this.#verifier.verify(request.headers.get("authorization"), "invoke", null);
-    return json(200, { config: JSONparse(configText(this.#storage.sql)) });
+    const claims = await this.#verifier.verify(request.headers.get("authorization"), "invoke", null);
+    const { sql } = this.#storage;
+    this.#reconcile();
+    const { releaseGeneration } = this.#constants;
+    const setting2 = this.#features.settings ? settingOf(sql, releaseGeneration, claims.op) : INHERIT;
+    const given = { caller: admit(sql, setting2, claims.caller), serviceAccount: null, shared: null };
+    if (setting2.serviceAccountId !== null) given.serviceAccount = account(sql, setting2.serviceAccountId);
+    const version = sharedVersion(sql);
+    if (request.headers.get(SHARED_HEADER) !== String2(version)) {
+      given.shared = { version, config: JSONparse(configText(sql)), secrets: this.#features.secrets ? secretValues(sql) : {} };
+    }
+    return json(200, given);
+  }
+  /** #reconcile belongs to each request that this release accepts. */
+  #reconcile() {
+    if (!this.#features.settings) return;
+    this.#storage.transactionSync(() => reconcile(this.#storage.sql, this.#constants.releaseGeneration));
   }
   async #command(request) {
     const claims = await this.#verifier.verify(request.headers.get("authorization"), "control", null);
@@ -2283,6 +2810,7 @@ var Control = class {
     }
     const work = await this.#prepare(envelope);
     this.#useOnce(claims);
+    this.#reconcile();
     const result = this.#execute(envelope, work);
     return json(200, { operation: envelope.operation, releaseGeneration: envelope.releaseGeneration, result });
   }
@@ -2356,11 +2884,14 @@ var Data = class {
   #used = new Map();
   // expiry by id
   #pruned = 0;
-  constructor(program, verifier, storage, control) {
+  #shared = { version: -1, config: null, secrets: secretReader({}) };
+  #features;
+  constructor(constants, program, verifier, storage, control2) {
+    this.#features = featuresOf(constants);
     this.#program = program;
     this.#verifier = verifier;
     this.#storage = authorStorage(storage);
-    this.#control = control;
+    this.#control = control2;
   }
   async fetch(request, path) {
     if (!path.startsWith("/__invoke/")) throw Refusal.notFound();
@@ -2372,11 +2903,12 @@ var Data = class {
     this.#useOnce(claims);
     const operation = this.#program.operations.get(id);
     if (!operation) throw Refusal.coded(404, "operation_unknown", "The Worker's release has no such operation");
+    const given = await this.#admitted(authorization);
+    if (given instanceof Response) return given;
     const input = readInput(body);
     const problems = operation.input?.problems(input, "body") ?? [];
     if (problems.length > 0) throw Refusal.problems(...problems);
-    const config = await this.#config(authorization);
-    const ctx = makeContext({ operation: id, caller: claims.caller, config }, this.#storage, this.#program.staticData);
+    const ctx = makeContext({ ...given, operation: id, features: this.#features }, this.#storage, this.#program.staticData);
     return this.#run(id, input, ctx);
   }
   /**
@@ -2395,11 +2927,25 @@ var Data = class {
     }
     this.#used.set(claims.jti, claims.exp);
   }
-  /** #config asks the control instance, which checks the assertion itself. */
-  async #config(authorization) {
-    const answer2 = await this.#control().fetch(CONTEXT_URL, { headers: { authorization } });
+  /**
+   * #admitted asks the control instance, which checks the assertion itself,
+   * whether the caller may invoke the operation. Configuration and secrets come
+   * along when they are not the ones that are in memory.
+   */
+  async #admitted(authorization) {
+    const known = this.#shared;
+    const headers = { authorization, [SHARED_HEADER]: String2(known.version) };
+    const answer2 = await this.#control().fetch(CONTEXT_URL, { headers });
+    if (answer2.headers.get(REFUSAL_HEADER) === "access") return answer2;
     if (answer2.status !== 200) throw Refusal.coded(503, "worker_context_unavailable", "The Worker's settings cannot be read");
-    return JSONparse(await answer2.text()).config;
+    const given = JSONparse(await answer2.text());
+    let shared = known;
+    if (given.shared !== null) {
+      const { version, config, secrets } = given.shared;
+      shared = { version, config: deepFreeze(config), secrets: secretReader(secrets) };
+      if (version > this.#shared.version) this.#shared = shared;
+    }
+    return { caller: given.caller, serviceAccount: given.serviceAccount, config: shared.config, secrets: shared.secrets };
   }
   async #run(id, input, ctx) {
     const operation = this.#program.operations.get(id);
@@ -2490,11 +3036,11 @@ function createWorker(constantsText, author) {
     constructor(ctx, env) {
       super(ctx, env);
       const namespace = env.TEAMSYNC_DEPARTMENT_STORAGE;
-      const control = namespace.idFromName("control");
-      if (ctx.id.equals(control)) {
+      const control2 = namespace.idFromName("control");
+      if (ctx.id.equals(control2)) {
         this.#instance = new Control(constants, verifier, ctx.storage);
       } else if (ctx.id.equals(namespace.idFromName("data"))) {
-        this.#instance = new Data(program, verifier, ctx.storage, () => namespace.get(control));
+        this.#instance = new Data(constants, program, verifier, ctx.storage, () => namespace.get(control2));
       } else {
         this.#instance = null;
       }

@@ -1,11 +1,14 @@
 // The control commands: one entry for each operation of the control door.
 
 import { bare, JSONparse, JSONstringify, Object } from "./intrinsics";
+import { accountCommands } from "./accounts";
+import { runtimeConfigCommands } from "./config";
 import type { Constants, Policy } from "./constants";
 import { type Payload, sha256Of, uuidOf } from "./fields";
 import { accessPolicyCommands } from "./policy";
 import { Refusal } from "./refusal";
-import { runtimeConfigCommands } from "./config";
+import { secretsCommands } from "./secrets";
+import { settingsCommands } from "./settings";
 import { first } from "./tables";
 
 export type Result = Record<string, unknown>;
@@ -81,7 +84,9 @@ const receiptCommands: Record<string, Command> = {
   },
 };
 
-const commands = Object.assign(bare<Command>(), accessPolicyCommands, runtimeConfigCommands, receiptCommands);
+const commands = Object.assign(
+  bare<Command>(), accessPolicyCommands, runtimeConfigCommands, receiptCommands, secretsCommands, settingsCommands, accountCommands,
+);
 
 /** commandFor finds an operation's command. */
 export function commandFor(operation: string): Command | null {

@@ -1,19 +1,41 @@
 // The control instance: it executes signed commands and keeps their state.
 
-import { Date, hasOwn, JSONparse, Object } from "./intrinsics";
-import { type Claims, checkBody, generationMismatch, now, replayed, type Verifier } from "./assertion";
+import { Date, hasOwn, JSONparse, Object, String } from "./intrinsics";
+import { admit } from "./access";
+import { type Account, account } from "./accounts";
+import { type CallerClaim, type Claims, checkBody, generationMismatch, now, replayed, type Verifier } from "./assertion";
 import { MAX_CONTROL_BODY, readBody } from "./body";
 import { commandFor, receipt, type Result, type State, storeReceipt, unknownOperation, type Work } from "./commands";
 import { configText } from "./config";
-import { type Constants, understands } from "./constants";
+import { type Constants, type Features, featuresOf, understands } from "./constants";
 import { canonicalJSON, fromUTF8, isCanonical, sameText, sha256, utf8 } from "./encoding";
 import { bad, exactKeys, isObject } from "./fields";
 import { json, Refusal } from "./refusal";
 import { forbiddenKey } from "./schema";
-import { createTables, first } from "./tables";
+import { secretValues } from "./secrets";
+import { INHERIT, reconcile, settingOf } from "./settings";
+import { createTables, first, sharedVersion } from "./tables";
 
 const COMMAND_DOMAIN = "teamsync-edge-worker-command";
 const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+
+/** SHARED_HEADER says which version of the shared state the data instance has. */
+export const SHARED_HEADER = "x-shared-version";
+
+/** Shared is what changes only by commands: the data instance keeps it in memory. */
+export interface Shared {
+  version: number;
+  config: unknown;
+  secrets: Record<string, string>;
+}
+
+/** InvocationContext is what the control instance gives for one invocation. */
+export interface InvocationContext {
+  caller: CallerClaim;
+  serviceAccount: Account | null;
+  /** null when the data instance has the current version. */
+  shared: Shared | null;
+}
 
 /** Envelope is the body of a control request. */
 interface Envelope {
@@ -26,11 +48,13 @@ interface Envelope {
 
 export class Control {
   readonly #constants: Constants;
+  readonly #features: Features;
   readonly #verifier: Verifier;
   readonly #storage: DurableObjectStorage;
 
   constructor(constants: Constants, verifier: Verifier, storage: DurableObjectStorage) {
     this.#constants = constants;
+    this.#features = featuresOf(constants);
     this.#verifier = verifier;
     this.#storage = storage;
     createTables(storage.sql);
@@ -43,13 +67,29 @@ export class Control {
   }
 
   /**
-   * #context gives the data instance what an invocation needs. It checks the
-   * same assertion as the data instance, but does not use up its id and does
-   * not see the body.
+   * #context decides whether the caller may invoke the operation and gives the
+   * data instance what the handler needs. It checks the same assertion as the
+   * data instance, but does not use up its id and does not see the body.
    */
   async #context(request: Request): Promise<Response> {
-    await this.#verifier.verify(request.headers.get("authorization"), "invoke", null);
-    return json(200, { config: JSONparse(configText(this.#storage.sql)) });
+    const claims = await this.#verifier.verify(request.headers.get("authorization"), "invoke", null);
+    const { sql } = this.#storage;
+    this.#reconcile();
+    const { releaseGeneration } = this.#constants;
+    const setting = this.#features.settings ? settingOf(sql, releaseGeneration, claims.op) : INHERIT;
+    const given: InvocationContext = { caller: admit(sql, setting, claims.caller!), serviceAccount: null, shared: null };
+    if (setting.serviceAccountId !== null) given.serviceAccount = account(sql, setting.serviceAccountId);
+    const version = sharedVersion(sql);
+    if (request.headers.get(SHARED_HEADER) !== String(version)) {
+      given.shared = { version, config: JSONparse(configText(sql)), secrets: this.#features.secrets ? secretValues(sql) : {} };
+    }
+    return json(200, given);
+  }
+
+  /** #reconcile belongs to each request that this release accepts. */
+  #reconcile(): void {
+    if (!this.#features.settings) return;
+    this.#storage.transactionSync(() => reconcile(this.#storage.sql, this.#constants.releaseGeneration));
   }
 
   async #command(request: Request): Promise<Response> {
@@ -70,6 +110,7 @@ export class Control {
     // From here on nothing waits: the id is used up and the command executed
     // without another request in between.
     this.#useOnce(claims);
+    this.#reconcile();
     const result = this.#execute(envelope, work);
     return json(200, { operation: envelope.operation, releaseGeneration: envelope.releaseGeneration, result });
   }
