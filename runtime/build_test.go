@@ -104,3 +104,13 @@ func digestOf(t testing.TB, op, payload string) string {
 	}
 	return canonical.Digest("teamsync-edge-worker-command", command)
 }
+
+// policyOf builds the project of the settings' tests under an older policy.
+func policyOf(t testing.TB, policy builder.Policy) *built {
+	t.Helper()
+	return build(t, projecttest.Archive(t, map[string]string{
+		"index.js": settingsSource,
+		"worker.json": `{"schema_version":1,"name":"probe","language":"javascript","entry":"index.js",` +
+			`"compatibility_date":"2026-11-01","operations":` + settingsOperations + `}`,
+	}), policy)
+}

@@ -197,7 +197,7 @@ func mustRefuse(t *testing.T, b *built, w *worker, cases []invalid) {
 		if len(said.Detail) == 1 && said.Detail[0].Type == "command_invalid" {
 			loc = strings.Trim(fmt.Sprint(said.Detail[0].Loc), "[]")
 		}
-		if loc != strings.TrimSpace("body payload "+c.loc) {
+		if loc != "body payload "+c.loc {
 			t.Errorf("%s %.200s: got %d %.300s at %q, want %q", c.op, c.payload, got.status, got.body, loc, c.loc)
 		}
 	}

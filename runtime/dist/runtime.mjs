@@ -2523,8 +2523,10 @@ function staged(sql) {
   const head = first(sql, "SELECT release_generation FROM operation_tables WHERE state = 'staged'");
   return head === null ? null : load(sql, "staged", head["release_generation"]);
 }
+function isStaged(sql, generation) {
+  return first(sql, "SELECT 1 FROM operation_tables WHERE state = 'staged' AND release_generation = ?", generation) !== null;
+}
 function reconcile(sql, generation) {
-  if (first(sql, "SELECT 1 FROM operation_tables WHERE state = 'staged' AND release_generation = ?", generation) === null) return;
   remove(sql, "state = 'reconciled' AND release_generation = ?", generation);
   for (const table of ["operation_rows", "operation_tables"]) {
     sql.exec(`UPDATE ${table} SET state = 'reconciled' WHERE state = 'staged' AND release_generation = ?`, generation);
@@ -2791,8 +2793,9 @@ var Control = class {
   }
   /** #reconcile belongs to each request that this release accepts. */
   #reconcile() {
-    if (!this.#features.settings) return;
-    this.#storage.transactionSync(() => reconcile(this.#storage.sql, this.#constants.releaseGeneration));
+    const { releaseGeneration } = this.#constants;
+    if (!this.#features.settings || !isStaged(this.#storage.sql, releaseGeneration)) return;
+    this.#storage.transactionSync(() => reconcile(this.#storage.sql, releaseGeneration));
   }
   async #command(request) {
     const claims = await this.#verifier.verify(request.headers.get("authorization"), "control", null);

@@ -13,7 +13,7 @@ import { bad, exactKeys, isObject } from "./fields";
 import { json, Refusal } from "./refusal";
 import { forbiddenKey } from "./schema";
 import { secretValues } from "./secrets";
-import { INHERIT, reconcile, settingOf } from "./settings";
+import { INHERIT, isStaged, reconcile, settingOf } from "./settings";
 import { createTables, first, sharedVersion } from "./tables";
 
 const COMMAND_DOMAIN = "teamsync-edge-worker-command";
@@ -88,8 +88,9 @@ export class Control {
 
   /** #reconcile belongs to each request that this release accepts. */
   #reconcile(): void {
-    if (!this.#features.settings) return;
-    this.#storage.transactionSync(() => reconcile(this.#storage.sql, this.#constants.releaseGeneration));
+    const { releaseGeneration } = this.#constants;
+    if (!this.#features.settings || !isStaged(this.#storage.sql, releaseGeneration)) return;
+    this.#storage.transactionSync(() => reconcile(this.#storage.sql, releaseGeneration));
   }
 
   async #command(request: Request): Promise<Response> {

@@ -109,9 +109,13 @@ function staged(sql: SqlStorage): Table | null {
   return head === null ? null : load(sql, "staged", head["release_generation"] as string);
 }
 
-/** reconcile makes the staged table live when it is of the release that runs. */
+/** isStaged tells whether a table waits for this generation. */
+export function isStaged(sql: SqlStorage, generation: string): boolean {
+  return first(sql, "SELECT 1 FROM operation_tables WHERE state = 'staged' AND release_generation = ?", generation) !== null;
+}
+
+/** reconcile makes the staged table the live one of its generation. */
 export function reconcile(sql: SqlStorage, generation: string): void {
-  if (first(sql, "SELECT 1 FROM operation_tables WHERE state = 'staged' AND release_generation = ?", generation) === null) return;
   remove(sql, "state = 'reconciled' AND release_generation = ?", generation);
   for (const table of ["operation_rows", "operation_tables"]) {
     sql.exec(`UPDATE ${table} SET state = 'reconciled' WHERE state = 'staged' AND release_generation = ?`, generation);
