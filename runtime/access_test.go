@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/teamsync/edge-workers/pkg/builder"
 )
 
 // The keys of the tests; what is stored and signed is their SHA-256.
@@ -270,5 +271,35 @@ func TestAccessSurvivesRestart(t *testing.T) {
 	b.mutate(t, w, "operation_settings.replace", uuid.NewString(), wanted("baseRevision", 1, b.out.ReleaseGeneration, "null", `{}`))
 	if got := said(b.invokeAs(t, w, caller("public"), "me", "")); got != ran("public", "") {
 		t.Errorf("inherit: %s", got)
+	}
+}
+
+// D8, D11: the access policy holds in every release; operation settings are of v2.8.
+func TestOlderPoliciesObeyTheAccessPolicy(t *testing.T) {
+	t.Parallel()
+	storage := t.TempDir()
+	now := settingsProject(t, "")
+	w := mustStart(t, now.out.Bundle, storage)
+	tell(t, now, w, []step{
+		{"access_policy.replace", `{"baseRevision":0,"ipAllowlist":["192.0.2.0/24"],"mode":"api_key"}`, `{"conflict":false,…`},
+		{"access_policy.api_key.rotate", `{"baseRevision":1,"keyDigest":"` + sha(workerKey) + `","lastFour":"abcd"}`, `{"conflict":false,…`},
+	})
+	for _, policy := range builder.Policies() {
+		w.kill()
+		b := policyOf(t, policy)
+		w = mustStart(t, b.out.Bundle, storage)
+		for _, c := range []struct {
+			who  calling
+			want string
+		}{
+			{keyed(workerKey), wrongAddress},
+			{caller("public").with("client_address", "192.0.2.1"), keyRequired},
+			{keyed(wrongKey).with("client_address", "192.0.2.1"), keyInvalid},
+			{keyed(workerKey).with("client_address", "192.0.2.1"), "200 1"},
+		} {
+			if got := said(b.invokeAs(t, w, c.who, "one", "")); got != c.want {
+				t.Errorf("%s, %v: got %s, want %s", policy, c.who, got, c.want)
+			}
+		}
 	}
 }

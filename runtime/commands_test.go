@@ -83,7 +83,8 @@ func policy(mode, allowlist, lastFour string, revision int) string {
 		lastFour != "null", lastFour, allowlist, mode, revision, updated)
 }
 
-// S1-175, S1-177, S1-178, S1-211…214: the results of the policy's commands.
+// The results have exactly the keys, revisions and texts that the control plane
+// demands of a receipt.
 func TestAccessPolicyCommands(t *testing.T) {
 	t.Parallel()
 	b := example(t)
@@ -93,7 +94,7 @@ func TestAccessPolicyCommands(t *testing.T) {
 		{"access_policy.get", `{}`, `{"policy":` + policy("private", "[]", "null", 0) + `}`},
 		{"access_policy.replace", `{"baseRevision":1,"ipAllowlist":[],"mode":"public"}`,
 			`{"conflict":true,"current":` + policy("private", "[]", "null", 0) + `}`},
-		// Nothing was ever set, and yet the receipt has a time (S1-191).
+		// Nothing was ever set, and yet the receipt has a time.
 		{"access_policy.api_key.revoke", `{"baseRevision":0}`,
 			`{"conflict":false,"current":` + strings.Replace(policy("private", "[]", "null", 0), "null}", `"T"}`, 1) + `,"revoked":false}`},
 		{"access_policy.get", `{}`, `{"policy":` + policy("private", "[]", "null", 0) + `}`},
@@ -128,7 +129,7 @@ func config(t testing.TB, valueJSON string, revision int) string {
 	return fmt.Sprintf(`{"revision":%d,"sha256":%q,"updated_at":%s,"valueJson":%s}`, revision, canonical.SHA256([]byte(valueJSON)), updated, text)
 }
 
-// S1-215, S1-216: the stored text is canonical and hashes to its sha256.
+// The stored text is canonical and hashes to its sha256.
 func TestRuntimeConfigCommands(t *testing.T) {
 	t.Parallel()
 	b := probe(t)
@@ -203,7 +204,7 @@ func mustRefuse(t *testing.T, b *built, w *worker, cases []invalid) {
 	}
 }
 
-// badRevisions are what S1-238 and S1-239 refuse.
+// badRevisions are all but true integers from 0 to 2^53−1.
 var badRevisions = []string{`true`, `"0"`, `0.5`, `-1`, `9007199254740992`, `1e+30`, `null`, `[]`, `{}`}
 
 func quoted(text string) string {
@@ -256,7 +257,7 @@ func TestPolicyAndConfigRefuseInvalidPayloads(t *testing.T) {
 	for _, four := range []string{`"abc"`, `"abcde"`, `"ab d"`, `"äbcd"`, `1234`, `null`} {
 		cases = append(cases, invalid{"access_policy.api_key.rotate", `{"baseRevision":0,"keyDigest":"` + digestA + `","lastFour":` + four + `}`, "lastFour"})
 	}
-	// S1-241, S1-242: an object of at most 65,536 bytes, in canonical form.
+	// Good is an object of at most 65,536 bytes, in canonical form.
 	for _, value := range []string{
 		``, `[]`, `1`, `null`, `"x"`, `{`, `{} `, `{"b":1,"a":2}`, `{"a":1,"a":2}`, `{"a":1.0}`, `{"a":"\u0041"}`, `{"a":"\ud800"}`, `{"a":1e400}`,
 		`{"a":"` + strings.Repeat("ü", 32_765) + `"}`,
@@ -295,7 +296,7 @@ func receiptQuery(id, digest string) string {
 	return `{"commandDigest":"` + digest + `","mutationId":"` + id + `"}`
 }
 
-// D10, S1-209, S1-230: a mutation is applied once; its receipt can be read
+// D10: a mutation is applied once; its receipt can be read
 // until it is acknowledged, also after a restart.
 func TestReceipts(t *testing.T) {
 	t.Parallel()
@@ -344,7 +345,7 @@ func TestReceipts(t *testing.T) {
 }
 
 // A change that was refused because its base was not current leaves nothing
-// behind that the reconciler could take for a change (S1-178, S1-219).
+// behind that the reconciler could take for a change.
 func TestConflictLeavesNoReceipt(t *testing.T) {
 	t.Parallel()
 	b := example(t)

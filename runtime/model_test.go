@@ -117,9 +117,9 @@ type sent struct{ op, payload, result string }
 // policyText is the policy in an answer.
 func (m *model) policyText() string { return policy(m.mode, "[]", m.key, m.revision) }
 
-// next makes a random mutation and returns what it must answer; a good one is
-// applied to the model at once.
-func (m *model) next(t *testing.T, r *rand.Rand) (op, payload, want string) {
+// next makes a random mutation, operation and payload, and what it must answer;
+// a good one is applied to the model at once.
+func (m *model) next(t *testing.T, r *rand.Rand) (string, string, string) {
 	t.Helper()
 	base := func(now int) (int, bool) {
 		if r.IntN(4) == 0 {
@@ -202,7 +202,7 @@ func (m *model) check(t *testing.T, b *built, w *worker) {
 
 // Random mutations, stale ones among them, each delivered up to three times in
 // two ways, with kills, restarts and acknowledgements in between: every one is
-// applied at most once, and the receipts tell exactly which (D10, S1-219).
+// applied at most once, and the receipts tell exactly which (D10).
 func TestRandomMutationsAgainstAModel(t *testing.T) {
 	t.Parallel()
 	b := probe(t)

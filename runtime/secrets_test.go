@@ -24,7 +24,7 @@ func secret(name, value string) string {
 	return `{"name":"` + name + `","sha256":"` + sha(value) + `","updated_at":"T"}`
 }
 
-// S1-176, S1-183…186, S1-190: the results of the secrets' commands.
+// The results of the secrets' commands; S1-116: after a purge no secret is left.
 func TestSecretsCommands(t *testing.T) {
 	t.Parallel()
 	b := example(t)
@@ -43,7 +43,8 @@ func TestSecretsCommands(t *testing.T) {
 		{"secrets.delete", `{"name":"B_2"}`, deleted("B_2", false)},
 		{"secrets.list", `{}`, `{"secrets":[` + secret("A", "again") + `]}`},
 		{"secrets.put", putSecret(longest, strings.Repeat("ü", 2560)), `{"conflict":false,…`},
-		{"secrets.purge", `{}`, `{"purged":2}`},
+		{"secrets.put", putSecret("SQL", `'); DROP TABLE secrets; --`), `{"conflict":false,"current":` + secret("SQL", `'); DROP TABLE secrets; --`) + `}`},
+		{"secrets.purge", `{}`, `{"purged":3}`},
 		{"secrets.purge", `{}`, `{"purged":0}`},
 		{"secrets.list", `{}`, `{"secrets":[]}`},
 	})
@@ -77,7 +78,7 @@ func TestSecretsRefuseInvalidPayloads(t *testing.T) {
 		{"secrets.put", `{}`, "name"},
 		{"secrets.put", `{"name":"A","value":"x"}`, "valueDigest"},
 		{"secrets.put", `{"name":"A","valueDigest":"` + digestA + `"}`, "value"},
-		// S1-240: no revision.
+		// Secrets have no revision.
 		{"secrets.put", strings.Replace(putSecret("A", "x"), "{", `{"baseRevision":0,`, 1), "baseRevision"},
 		{"secrets.delete", `{"baseRevision":0,"name":"A"}`, "baseRevision"},
 		{"secrets.delete", `{}`, "name"},
@@ -109,7 +110,7 @@ func TestSecretsRefuseInvalidPayloads(t *testing.T) {
 	tell(t, b, w, []step{{"secrets.list", `{}`, `{"secrets":[]}`}})
 }
 
-// S1-171…173, S1-244…246: values go in and never come out of the control door:
+// Values go in and never come out of the control door:
 // not in answers, not in receipts, not in the log.
 func TestSecretsNeverComeBack(t *testing.T) {
 	t.Parallel()
@@ -255,7 +256,7 @@ func accountOf(id, username, password, salt string) string {
 	return `{"passwordDigest":"` + sha(salt+"\x00"+password) + `","serviceAccountId":"` + id + `","updated_at":"T","username":"` + username + `"}`
 }
 
-// S1-176, S1-187…190: the results of the accounts' commands.
+// The results of the accounts' commands.
 func TestServiceAccountCommands(t *testing.T) {
 	t.Parallel()
 	b := example(t)

@@ -50,7 +50,7 @@ func revoke(base int, id string) string {
 	return fmt.Sprintf(`{"baseRevision":%d,"operationId":%q}`, base, id)
 }
 
-// S1-175, S1-177, S1-179…182: the results of the settings' commands.
+// The results of the settings' commands.
 func TestOperationSettingsCommands(t *testing.T) {
 	t.Parallel()
 	b := settingsProject(t, "")
@@ -70,7 +70,7 @@ func TestOperationSettingsCommands(t *testing.T) {
 		{"operation_settings.replace", wanted("baseRevision", 1, gen, "null", one), `{"conflict":true,"current":` + empty + `}`},
 		{"operation_settings.api_key.rotate", rotate(1, "one", digestA, "abcd"), `{"conflict":true,"current":` + empty + `}`},
 		{"operation_settings.api_key.revoke", revoke(1, "one"), `{"conflict":true,"current":` + empty + `,"revoked":false}`},
-		// Nothing was ever set, and yet the receipt has a time (S1-191).
+		// Nothing was ever set, and yet the receipt has a time.
 		{"operation_settings.api_key.revoke", revoke(0, "one"), `{"conflict":false,"current":` + strings.Replace(empty, "null}", `"T"}`, 1) + `,"revoked":false}`},
 		{"operation_settings.get", `{}`, `{"settings":null,"staged":null}`},
 		{"operation_settings.replace", wanted("baseRevision", 0, gen, `"acc"`, oneAndThree), `{"conflict":false,"current":` + first + `}`},
@@ -154,7 +154,7 @@ func TestOperationSettingsRefuseInvalidPayloads(t *testing.T) {
 	})
 }
 
-// S2-091, S2-092, S2-096, S2-097: a staged table waits for its release and then
+// S2-092: a staged table waits for its release and then
 // takes the live one's place; operations keep their keys.
 func TestStagedSettingsBecomeLive(t *testing.T) {
 	t.Parallel()
