@@ -9,7 +9,7 @@ import { commandFor, receipt, type Result, type State, storeReceipt, unknownOper
 import { configText } from "./config";
 import { type Constants, type Features, featuresOf, understands } from "./constants";
 import { canonicalJSON, fromUTF8, isCanonical, sameText, sha256, utf8 } from "./encoding";
-import { bad, exactKeys, isObject } from "./fields";
+import { bad, exactKeys, isObject, UUID } from "./fields";
 import { json, Refusal } from "./refusal";
 import { forbiddenKey } from "./schema";
 import { secretValues } from "./secrets";
@@ -17,7 +17,6 @@ import { INHERIT, isStaged, reconcile, settingOf } from "./settings";
 import { createTables, first, sharedVersion } from "./tables";
 
 const COMMAND_DOMAIN = "teamsync-edge-worker-command";
-const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
 /** SHARED_HEADER says which version of the shared state the data instance has. */
 export const SHARED_HEADER = "x-shared-version";
@@ -184,7 +183,7 @@ function readEnvelope(body: Uint8Array<ArrayBuffer>): Envelope {
     if (!hasOwn(value, key) || typeof value[key] !== "string") throw bad([key], "A text is required");
   }
   if (!hasOwn(value, "payload") || !isObject(value["payload"])) throw bad(["payload"], "An object is required");
-  if (hasOwn(value, "mutationId") && !(typeof value["mutationId"] === "string" && uuid.test(value["mutationId"]))) {
+  if (hasOwn(value, "mutationId") && !(typeof value["mutationId"] === "string" && UUID.test(value["mutationId"]))) {
     throw bad(["mutationId"], "A UUID is required");
   }
   return value as unknown as Envelope;

@@ -11,8 +11,10 @@ export type Loc = (string | number)[];
 /** OPERATION_ID is the form of an operation's id in a manifest. */
 export const OPERATION_ID = /^[a-z][a-z0-9_.-]{0,63}$/;
 
+/** UUID is the form of the ids of mutations. */
+export const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+
 const sha256Hex = /^[0-9a-f]{64}$/;
-const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 const lastFourForm = /^[A-Za-z0-9_-]{4}$/;
 const accountForm = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/;
 
@@ -54,7 +56,7 @@ export function sha256Of(payload: Payload, key: string): string {
 }
 
 export function uuidOf(payload: Payload, key: string): string {
-  return matching(payload[key], uuid, ["payload", key], "A UUID is required");
+  return matching(payload[key], UUID, ["payload", key], "A UUID is required");
 }
 
 export function lastFourOf(payload: Payload, key: string): string {
