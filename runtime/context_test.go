@@ -14,7 +14,7 @@ func TestContext(t *testing.T) {
 	b := probe(t)
 	w := mustStart(t, b.out.Bundle, t.TempDir())
 	got := b.invoke(t, w, "context", "")
-	want := `{"keys":["caller","config","fetch","log","operation","requestId","staticData","storage"],"self":"undefined","config":{},` +
+	want := `{"keys":["caller","config","fetch","log","operation","requestId","secrets","serviceAccount","staticData","storage"],"self":"undefined","config":{},` +
 		`"caller":{"kind":"member","sub":"user:42","companyId":"c1","departmentId":"d1","roles":["department_manager"]},` +
 		`"operation":"context","requestId":"req-1","frozen":true}`
 	if got.status != 200 || got.body != want {

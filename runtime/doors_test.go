@@ -251,7 +251,7 @@ func TestCallerIsChecked(t *testing.T) {
 	b := example(t)
 	w := mustStart(t, b.out.Bundle, t.TempDir())
 	good := func() map[string]any {
-		return map[string]any{"kind": "public", "sub": "", "company_id": "c", "department_id": "d", "roles": []string{}, "request_id": "r"}
+		return map[string]any{"kind": "member", "sub": "user:1", "company_id": "c", "department_id": "d", "roles": []string{}, "request_id": "r"}
 	}
 	callers := map[string]any{"none": nil, "a text": "user", "a list": []string{}}
 	for _, key := range []string{"kind", "sub", "company_id", "department_id", "roles", "request_id"} {
@@ -263,6 +263,13 @@ func TestCallerIsChecked(t *testing.T) {
 	unknown := good()
 	unknown["kind"] = "root"
 	callers["an unknown kind"] = unknown
+	for name, faulty := range map[string]any{
+		"api_key_sha256": strings.ToUpper(digestA), "client_address": "10.0.0.1:443",
+	} {
+		text, number := good(), good()
+		text[name], number[name] = faulty, 1
+		callers["a faulty "+name], callers[name+" as number"] = text, number
+	}
 	for name, caller := range callers {
 		a := b.assertion("invoke", "orders.list", "{}")
 		a.claims["caller"] = caller

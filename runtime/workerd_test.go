@@ -170,9 +170,28 @@ func (w *worker) do(t testing.TB, method, path, authorization string, body io.Re
 	if authorization != "" {
 		request.Header.Set("Authorization", authorization)
 	}
+	return w.send(t, request)
+}
+
+// doWith posts an empty body with more headers.
+func (w *worker) doWith(t testing.TB, path, authorization string, headers map[string]string) answer {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://worker"+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range headers {
+		request.Header.Set(name, value)
+	}
+	request.Header.Set("Authorization", authorization)
+	return w.send(t, request)
+}
+
+func (w *worker) send(t testing.TB, request *http.Request) answer {
+	t.Helper()
 	response, err := w.client.Do(request)
 	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", method, path, err, w.stderr)
+		t.Fatalf("%s %s: %v\n%s", request.Method, request.URL.Path, err, w.stderr)
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, 8<<20))

@@ -41,8 +41,8 @@ var {
   Uint8Array,
   WeakMap
 } = scope;
-var { freeze } = Object2;
-var { create, defineProperty, getOwnPropertyDescriptor, getPrototypeOf } = Object2;
+var { defineProperty, freeze } = Object2;
+var { create, getOwnPropertyDescriptor, getPrototypeOf } = Object2;
 var { apply, ownKeys } = Reflect;
 var subtle = scope.crypto.subtle;
 var digest = subtle.digest.bind(subtle);
@@ -170,9 +170,9 @@ function allowOverride(prototype, keys) {
       get() {
         return value;
       },
-      set(next) {
+      set(next2) {
         if (this === prototype) throw new TypeError("the built-in objects are frozen");
-        defineProperty(this, key, { value: next, writable: true, enumerable: true, configurable: true });
+        defineProperty(this, key, { value: next2, writable: true, enumerable: true, configurable: true });
       },
       enumerable: property.enumerable ?? false,
       configurable: false
@@ -240,6 +240,81 @@ function defineWorker(handlers) {
 
 import { DurableObject as DurableObject2 } from "cloudflare:workers";
 
+var octet = /^(0|[1-9][0-9]{0,2})$/;
+var group = /^[0-9A-Fa-f]{1,4}$/;
+function readIPv4(text2) {
+  const parts = text2.split(".");
+  if (parts.length !== 4) return null;
+  const bytes = [];
+  for (const part of parts) {
+    if (!octet.test(part) || Number2(part) > 255) return null;
+    bytes.push(Number2(part));
+  }
+  return bytes;
+}
+function readGroups(text2, last) {
+  if (text2 === "") return [];
+  const parts = text2.split(":");
+  const bytes = [];
+  for (let i = 0; i < parts.length; i++) {
+    const part = parts[i];
+    if (group.test(part)) {
+      const value = Number2("0x" + part);
+      bytes.push(value >> 8, value & 255);
+      continue;
+    }
+    const tail = last && i === parts.length - 1 ? readIPv4(part) : null;
+    if (tail === null) return null;
+    bytes.push(...tail);
+  }
+  return bytes;
+}
+function readIPv6(text2) {
+  const halves = text2.split("::");
+  if (halves.length > 2) return null;
+  const front = readGroups(halves[0], halves.length === 1);
+  if (front === null) return null;
+  if (halves.length === 1) return front.length === 16 ? front : null;
+  const back = readGroups(halves[1], true);
+  if (back === null || front.length + back.length > 14) return null;
+  const bytes = [...front];
+  while (bytes.length + back.length < 16) bytes.push(0);
+  return [...bytes, ...back];
+}
+function readBytes(text2) {
+  if (text2.length > 45) return null;
+  return text2.includes(":") ? readIPv6(text2) : readIPv4(text2);
+}
+function mapped(address) {
+  if (address.length !== 16) return false;
+  for (let i = 0; i < 10; i++) if (address[i] !== 0) return false;
+  return address[10] === 255 && address[11] === 255;
+}
+function readAddress(text2) {
+  const address = readBytes(text2);
+  return address !== null && mapped(address) ? address.slice(12) : address;
+}
+function readRange(text2) {
+  const at = text2.indexOf("/");
+  const address = at < 0 ? null : readBytes(text2.slice(0, at));
+  const length = text2.slice(at + 1);
+  if (address === null || mapped(address) || !octet.test(length)) return null;
+  const bits = Number2(length);
+  if (bits > address.length * 8) return null;
+  for (let bit = bits; bit < address.length * 8; bit++) {
+    if ((address[bit >> 3] >> 7 - (bit & 7) & 1) !== 0) return null;
+  }
+  return { address, bits };
+}
+function contains(range, address) {
+  if (range.address.length !== address.length) return false;
+  for (let bit = 0; bit < range.bits; bit++) {
+    const mask = 128 >> (bit & 7);
+    if ((range.address[bit >> 3] & mask) !== (address[bit >> 3] & mask)) return false;
+  }
+  return true;
+}
+
 var encoder = new TextEncoder();
 var decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 function utf8(text2) {
@@ -285,7 +360,13 @@ function sameText(a, b) {
   for (let i = 0; i < a.length; i++) difference |= a.charCodeAt(i) ^ b.charCodeAt(i);
   return difference === 0;
 }
+var loneSurrogate = /\p{Cs}/u;
+function canonicalText(text2) {
+  if (loneSurrogate.test(text2)) throw new SyntaxError("a text is not Unicode");
+  return JSONstringify(text2);
+}
 function canonicalJSON(value) {
+  if (typeof value === "string") return canonicalText(value);
   if (typeof value !== "object" || value === null) return JSONstringify(value);
   if (Array2.isArray(value)) {
     let text3 = "[";
@@ -296,9 +377,16 @@ function canonicalJSON(value) {
   let text2 = "{";
   for (let i = 0; i < keys.length; i++) {
     const key = keys[i];
-    text2 += (i > 0 ? "," : "") + JSONstringify(key) + ":" + canonicalJSON(value[key]);
+    text2 += (i > 0 ? "," : "") + canonicalText(key) + ":" + canonicalJSON(value[key]);
   }
   return text2 + "}";
+}
+function isCanonical(value, text2) {
+  try {
+    return canonicalJSON(value) === text2;
+  } catch {
+    return false;
+  }
 }
 
 var ISSUER = "edge-workers";
@@ -311,6 +399,12 @@ var POLICIES = [
 function understands(built, since) {
   return POLICIES.indexOf(built) >= POLICIES.indexOf(since);
 }
+function featuresOf(constants) {
+  return {
+    secrets: understands(constants.builderPolicy, "department-worker-project-v2.6"),
+    settings: understands(constants.builderPolicy, "department-worker-project-v2.8")
+  };
+}
 function readConstants(text2) {
   return JSONparse(text2);
 }
@@ -319,16 +413,20 @@ var REFUSAL_HEADER = "x-edge-workers-refusal";
 var Refusal = class _Refusal extends Error2 {
   status;
   detail;
-  #door;
-  constructor(status, detail, door = false) {
+  #mark;
+  constructor(status, detail, mark = null) {
     super("refused");
     this.status = status;
     this.detail = detail;
-    this.#door = door;
+    this.#mark = mark;
   }
   /** door makes the refusal of an assertion, marked as the door's own. */
   static door(status, code, message2) {
-    return new _Refusal(status, { code, message: message2 }, true);
+    return new _Refusal(status, { code, message: message2 }, "door");
+  }
+  /** access makes the refusal of a caller. */
+  static access(status, detail) {
+    return new _Refusal(status, detail, "access");
   }
   /** coded makes an answer {"detail": {code, message}}. */
   static coded(status, code, message2) {
@@ -343,7 +441,7 @@ var Refusal = class _Refusal extends Error2 {
   }
   response() {
     const body = JSONstringify({ detail: this.detail });
-    return this.#door ? text(this.status, body, { [REFUSAL_HEADER]: "door" }) : text(this.status, body);
+    return this.#mark === null ? text(this.status, body) : text(this.status, body, { [REFUSAL_HEADER]: this.#mark });
   }
 };
 function json(status, value) {
@@ -462,9 +560,20 @@ function isCaller(value) {
     if (!hasOwn(caller, key) || typeof caller[key] !== "string") return false;
   }
   if (!kinds.includes(caller["kind"])) return false;
+  if (!isAbsent(caller, "api_key_sha256") && !isSHA256(caller["api_key_sha256"])) return false;
+  if (!isAbsent(caller, "client_address") && !isAddress(caller["client_address"])) return false;
   if (!hasOwn(caller, "roles") || !Array2.isArray(caller["roles"])) return false;
   for (const role of caller["roles"]) if (typeof role !== "string") return false;
   return true;
+}
+function isAbsent(object, key) {
+  return !hasOwn(object, key) || object[key] === null;
+}
+function isSHA256(value) {
+  return typeof value === "string" && sha256Hex.test(value);
+}
+function isAddress(value) {
+  return typeof value === "string" && readAddress(value) !== null;
 }
 
 var MAX_CONTROL_BODY = 256 * 1024;
@@ -477,13 +586,13 @@ async function readBody(request, limit) {
   const chunks = [];
   const size = await consume(request.body, limit, (chunk) => chunks.push(chunk));
   if (size > limit) throw tooLarge();
-  const all = new Uint8Array(size);
+  const all2 = new Uint8Array(size);
   let at = 0;
   for (const chunk of chunks) {
-    all.set(chunk, at);
+    all2.set(chunk, at);
     at += chunk.length;
   }
-  return all;
+  return all2;
 }
 async function drain(request) {
   if (request.body === null || request.body.locked) return;
@@ -556,18 +665,29 @@ function authorStorage(storage) {
     })
   });
 }
+function secretReader(values2) {
+  return freeze({ get: (name) => getOwn(values2, name) ?? null });
+}
+function identity(account2) {
+  if (account2 === null) return null;
+  const { id, username, password } = account2;
+  return freeze(defineProperty({ id, username }, "password", { value: password }));
+}
 function makeContext(call2, storage, staticData2) {
   const { kind, sub, company_id, department_id, roles, request_id } = call2.caller;
-  return freeze({
+  const ctx = {
     storage,
     staticData: staticData2,
-    config: deepFreeze(call2.config),
+    config: call2.config,
     caller: deepFreeze({ kind, sub, companyId: company_id, departmentId: department_id, roles }),
     operation: call2.operation,
     requestId: request_id,
     fetch: platformFetch,
-    log: logger(call2.operation, request_id)
-  });
+    log: logger(call2.operation, request_id),
+    ...call2.features.secrets ? { secrets: call2.secrets } : {},
+    ...call2.features.settings ? { serviceAccount: identity(call2.serviceAccount) } : {}
+  };
+  return freeze(ctx);
 }
 function logger(operation, requestId) {
   const at = (level) => (msg, fields) => {
@@ -595,6 +715,68 @@ function describeError(error) {
   }
 }
 
+var OPERATION_ID = /^[a-z][a-z0-9_.-]{0,63}$/;
+var UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+var sha256Hex2 = /^[0-9a-f]{64}$/;
+var lastFourForm = /^[A-Za-z0-9_-]{4}$/;
+var accountForm = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/;
+function bad(loc, msg) {
+  return Refusal.problems({ type: "command_invalid", loc: ["body", ...loc], msg });
+}
+function isObject(value) {
+  return typeof value === "object" && value !== null && !Array2.isArray(value);
+}
+function exactKeys(object, keys, loc) {
+  for (const key of Object2.keys(object)) {
+    if (!keys.includes(key)) throw bad([...loc, key], "The key is not known");
+  }
+  for (const key of keys) {
+    if (!hasOwn(object, key)) throw bad([...loc, key], "The key is required");
+  }
+}
+function revision(payload, key) {
+  const value = payload[key];
+  if (!Number2.isSafeInteger(value) || value < 0) {
+    throw bad(["payload", key], "An integer from 0 to 9007199254740991 is required");
+  }
+  return value;
+}
+function matching(value, form, loc, msg) {
+  if (typeof value !== "string" || !form.test(value)) throw bad(loc, msg);
+  return value;
+}
+function sha256Of(payload, key) {
+  return matching(payload[key], sha256Hex2, ["payload", key], "A SHA-256 in lower-case hex is required");
+}
+function uuidOf(payload, key) {
+  return matching(payload[key], UUID, ["payload", key], "A UUID is required");
+}
+function lastFourOf(payload, key) {
+  return matching(payload[key], lastFourForm, ["payload", key], "Four letters or digits are required");
+}
+function named(payload, key, form) {
+  return matching(payload[key], form, ["payload", key], "The name must match " + form.source);
+}
+function accountId(value, loc) {
+  return matching(value, accountForm, loc, "The id must match " + accountForm.source);
+}
+function oneOf(value, allowed2, loc) {
+  if (typeof value !== "string" || !allowed2.includes(value)) throw bad(loc, "One of " + allowed2.join(", ") + " is required");
+  return value;
+}
+function textOf(payload, key, max) {
+  const value = payload[key];
+  if (typeof value !== "string" || value === "" || value.length > max || utf8(value).length > max) {
+    throw bad(["payload", key], `A text of 1 to ${max} bytes is required`);
+  }
+  return value;
+}
+async function checkDigest(payload, key, of) {
+  const digest2 = sha256Of(payload, key);
+  if (!sameText(digest2, await sha256(utf8(of)))) throw bad(["payload", key], "The digest is not that of the value");
+  return digest2;
+}
+
 var tables = [
   `CREATE TABLE IF NOT EXISTS access_policy (
      id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -604,11 +786,17 @@ var tables = [
      api_key_last_four TEXT,
      revision INTEGER NOT NULL,
      updated_at TEXT)`,
-  `CREATE TABLE IF NOT EXISTS runtime_config (
+  `CREATE TABLE IF NOT EXISTS runtime_configuration (
      id INTEGER PRIMARY KEY CHECK (id = 1),
      value_json TEXT NOT NULL,
+     sha256 TEXT NOT NULL,
      revision INTEGER NOT NULL,
-     updated_at TEXT)`,
+     updated_at TEXT NOT NULL)`,
+  // The version of what the data instance keeps in memory: configuration and
+  // secrets.
+  `CREATE TABLE IF NOT EXISTS shared_version (
+     id INTEGER PRIMARY KEY CHECK (id = 1),
+     version INTEGER NOT NULL)`,
   // The ids of assertions that were used, until they expire.
   `CREATE TABLE IF NOT EXISTS assertion_ids (
      jti TEXT PRIMARY KEY,
@@ -620,181 +808,264 @@ var tables = [
      operation TEXT NOT NULL,
      command_digest TEXT NOT NULL,
      result_json TEXT NOT NULL,
-     created_at TEXT NOT NULL)`
+     created_at TEXT NOT NULL)`,
+  `CREATE TABLE IF NOT EXISTS secrets (
+     name TEXT PRIMARY KEY,
+     value TEXT NOT NULL,
+     sha256 TEXT NOT NULL,
+     updated_at TEXT NOT NULL) WITHOUT ROWID`,
+  `CREATE TABLE IF NOT EXISTS service_accounts (
+     service_account_id TEXT PRIMARY KEY,
+     username TEXT NOT NULL,
+     password TEXT NOT NULL,
+     password_digest TEXT NOT NULL,
+     updated_at TEXT NOT NULL) WITHOUT ROWID`,
+  // Operation settings: at most one staged table, and one reconciled table for
+  // each of the last release generations.
+  `CREATE TABLE IF NOT EXISTS operation_tables (
+     state TEXT NOT NULL,
+     release_generation TEXT NOT NULL,
+     revision INTEGER NOT NULL,
+     default_service_account_id TEXT,
+     updated_at TEXT,
+     PRIMARY KEY (state, release_generation)) WITHOUT ROWID`,
+  `CREATE TABLE IF NOT EXISTS operation_rows (
+     state TEXT NOT NULL,
+     release_generation TEXT NOT NULL,
+     operation_id TEXT NOT NULL,
+     access TEXT NOT NULL,
+     api_key_sha256 TEXT,
+     api_key_last_four TEXT,
+     service_account_id TEXT,
+     PRIMARY KEY (state, release_generation, operation_id)) WITHOUT ROWID`
 ];
 function createTables(sql) {
-  for (const table2 of tables) sql.exec(table2);
+  for (const table of tables) sql.exec(table);
 }
 function first(sql, query, ...bindings) {
   const row = sql.exec(query, ...bindings).next();
   return row.done ? null : row.value ?? null;
 }
+function all(sql, query, ...bindings) {
+  return [...sql.exec(query, ...bindings)];
+}
+function sharedVersion(sql) {
+  const row = first(sql, "SELECT version FROM shared_version WHERE id = 1");
+  return row === null ? 0 : row["version"];
+}
+function bumpShared(sql) {
+  sql.exec("INSERT INTO shared_version (id, version) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET version = version + 1");
+}
 
+var MODES = ["private", "api_key", "public"];
+var MAX_RANGES = 64;
 function accessPolicy(sql) {
   const row = first(sql, "SELECT * FROM access_policy WHERE id = 1");
   if (row === null) {
-    return {
-      api_key_configured: false,
-      api_key_last_four: null,
-      ip_allowlist: [],
-      mode: "private",
-      revision: 0,
-      updated_at: null
-    };
+    return { mode: "private", ipAllowlist: [], keySHA256: null, keyLastFour: null, revision: 0, updatedAt: null };
   }
   return {
-    api_key_configured: row["api_key_sha256"] !== null,
-    api_key_last_four: row["api_key_last_four"],
-    ip_allowlist: JSONparse(row["ip_allowlist"]),
     mode: row["mode"],
+    ipAllowlist: JSONparse(row["ip_allowlist"]),
+    keySHA256: row["api_key_sha256"],
+    keyLastFour: row["api_key_last_four"],
     revision: row["revision"],
-    updated_at: row["updated_at"]
+    updatedAt: row["updated_at"]
   };
 }
-function runtimeConfig(sql) {
-  const row = first(sql, "SELECT value_json FROM runtime_config WHERE id = 1");
-  return row === null ? "{}" : row["value_json"];
+function show(policy) {
+  return {
+    api_key_configured: policy.keySHA256 !== null,
+    api_key_last_four: policy.keyLastFour,
+    ip_allowlist: policy.ipAllowlist,
+    mode: policy.mode,
+    revision: policy.revision,
+    updated_at: policy.updatedAt
+  };
 }
-var table = {
+function change(state, before, changes) {
+  const next2 = { ...before, ...changes, revision: before.revision + 1, updatedAt: state.now };
+  state.sql.exec(
+    `INSERT OR REPLACE INTO access_policy (id, mode, ip_allowlist, api_key_sha256, api_key_last_four, revision, updated_at)
+     VALUES (1, ?, ?, ?, ?, ?, ?)`,
+    next2.mode,
+    JSONstringify(next2.ipAllowlist),
+    next2.keySHA256,
+    next2.keyLastFour,
+    next2.revision,
+    next2.updatedAt
+  );
+  return next2;
+}
+function readAllowlist(payload) {
+  const value = payload["ipAllowlist"];
+  const loc = ["payload", "ipAllowlist"];
+  if (!Array2.isArray(value) || value.length > MAX_RANGES) throw bad(loc, `A list of at most ${MAX_RANGES} CIDR ranges is required`);
+  for (let i = 0; i < value.length; i++) {
+    if (typeof value[i] !== "string" || readRange(value[i]) === null) {
+      throw bad([...loc, i], "A CIDR range such as 192.0.2.0/24 is required, its host bits 0");
+    }
+    if (value.indexOf(value[i]) !== i) throw bad([...loc, i], "The range is given twice");
+  }
+  return value;
+}
+var accessPolicyCommands = {
   "access_policy.get": {
     since: "department-worker-project-v2.5",
     mutation: false,
     payload: [],
-    run: (sql) => ({ policy: accessPolicy(sql) })
+    prepare: () => ({ sql }) => ({ policy: show(accessPolicy(sql)) })
+  },
+  "access_policy.replace": {
+    since: "department-worker-project-v2.5",
+    mutation: true,
+    payload: ["baseRevision", "mode", "ipAllowlist"],
+    prepare(payload) {
+      const base = revision(payload, "baseRevision");
+      const mode = oneOf(payload["mode"], MODES, ["payload", "mode"]);
+      const ipAllowlist = readAllowlist(payload);
+      return (state) => {
+        const before = accessPolicy(state.sql);
+        if (before.revision !== base) return { conflict: true, current: show(before) };
+        return { conflict: false, current: show(change(state, before, { mode, ipAllowlist })) };
+      };
+    }
+  },
+  "access_policy.api_key.rotate": {
+    since: "department-worker-project-v2.5",
+    mutation: true,
+    payload: ["baseRevision", "keyDigest", "lastFour"],
+    prepare(payload) {
+      const base = revision(payload, "baseRevision");
+      const keySHA256 = sha256Of(payload, "keyDigest");
+      const keyLastFour = lastFourOf(payload, "lastFour");
+      return (state) => {
+        const before = accessPolicy(state.sql);
+        if (before.revision !== base) return { conflict: true, current: show(before) };
+        return { conflict: false, current: show(change(state, before, { keySHA256, keyLastFour })) };
+      };
+    }
+  },
+  "access_policy.api_key.revoke": {
+    since: "department-worker-project-v2.5",
+    mutation: true,
+    payload: ["baseRevision"],
+    prepare(payload) {
+      const base = revision(payload, "baseRevision");
+      return (state) => {
+        const before = accessPolicy(state.sql);
+        if (before.revision !== base) return { conflict: true, revoked: false, current: show(before) };
+        if (before.keySHA256 === null) {
+          return { conflict: false, revoked: false, current: show({ ...before, updatedAt: before.updatedAt ?? state.now }) };
+        }
+        return { conflict: false, revoked: true, current: show(change(state, before, { keySHA256: null, keyLastFour: null })) };
+      };
+    }
   }
 };
-var commands = Object2.assign(bare(), table);
-function commandFor(operation) {
-  return commands[operation] ?? null;
+
+function admit(sql, setting2, caller) {
+  if (setting2.access === "disabled") throw Refusal.access(404, "Operation not found");
+  const policy = accessPolicy(sql);
+  if (caller.kind === "system") return caller;
+  if (!allowed(policy.ipAllowlist, caller)) {
+    throw Refusal.access(403, { code: "address_not_allowed", message: "Calls from this address are not allowed" });
+  }
+  if (caller.kind === "member") return caller;
+  const mode = setting2.access === "inherit" ? policy.mode : setting2.access;
+  const presented = caller.api_key_sha256 ?? null;
+  const key = keyOf(policy, setting2);
+  if (mode !== "private" && key !== null && presented !== null && sameText(presented, key)) {
+    return { ...caller, kind: "api_key" };
+  }
+  if (mode === "public") return { ...caller, kind: "public", sub: "" };
+  if (mode === "private") {
+    throw Refusal.access(401, { code: "sign_in_required", message: "The operation is for signed-in members only" });
+  }
+  if (presented === null) throw Refusal.access(401, { code: "api_key_required", message: "The operation needs an API key" });
+  throw Refusal.access(401, { code: "api_key_invalid", message: "The API key is not valid for the operation" });
 }
-function unknownOperation() {
-  return Refusal.coded(404, "control_operation_unknown", "The Worker's release does not know this control operation");
+function keyOf(policy, setting2) {
+  return setting2.access === "inherit" ? policy.keySHA256 : setting2.keySHA256 ?? policy.keySHA256;
+}
+function allowed(list, caller) {
+  if (list.length === 0) return true;
+  const address = readAddress(caller.client_address ?? "");
+  if (address === null) return false;
+  for (const text2 of list) {
+    const range = readRange(text2);
+    if (range !== null && contains(range, address)) return true;
+  }
+  return false;
 }
 
-var COMMAND_DOMAIN = "teamsync-edge-worker-command";
-var uuid2 = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
-var Control = class {
-  #constants;
-  #verifier;
-  #storage;
-  constructor(constants, verifier, storage) {
-    this.#constants = constants;
-    this.#verifier = verifier;
-    this.#storage = storage;
-    createTables(storage.sql);
-  }
-  async fetch(request, path) {
-    if (path === "/__internal/context") return this.#context(request);
-    if (path === "/__control") return this.#command(request);
-    throw Refusal.notFound();
-  }
-  /**
-   * #context gives the data instance what an invocation needs. It checks the
-   * same assertion as the data instance, but does not use up its id and does
-   * not see the body.
-   */
-  async #context(request) {
-    await this.#verifier.verify(request.headers.get("authorization"), "invoke", null);
-    return json(200, { config: JSONparse(runtimeConfig(this.#storage.sql)) });
-  }
-  async #command(request) {
-    const claims = await this.#verifier.verify(request.headers.get("authorization"), "control", null);
-    const body = await readBody(request, MAX_CONTROL_BODY);
-    await checkBody(claims, body);
-    const envelope = readEnvelope(body);
-    if (envelope.operation !== claims.op) {
-      throw Refusal.door(401, "assertion_invalid", "The assertion is not valid: operation");
+var MAX_ACCOUNTS = 64;
+var MAX_USERNAME = 256;
+var MAX_PASSWORD = 1024;
+var MAX_SALT = 256;
+var control = /[\u0000-\u001f\u007f]/;
+function account(sql, id) {
+  const row = first(sql, "SELECT username, password FROM service_accounts WHERE service_account_id = ?", id);
+  return row === null ? null : { id, username: row["username"], password: row["password"] };
+}
+function printable(payload, key, max) {
+  const text2 = textOf(payload, key, max);
+  if (control.test(text2)) throw bad(["payload", key], "Control characters are not allowed");
+  return text2;
+}
+var accountCommands = {
+  "service_accounts.list": {
+    since: "department-worker-project-v2.8",
+    mutation: false,
+    payload: [],
+    prepare: () => ({ sql }) => ({
+      service_accounts: all(
+        sql,
+        `SELECT service_account_id AS serviceAccountId, username, password_digest AS passwordDigest, updated_at
+         FROM service_accounts ORDER BY service_account_id`
+      )
+    })
+  },
+  "service_accounts.credentials.put": {
+    since: "department-worker-project-v2.8",
+    mutation: true,
+    payload: ["serviceAccountId", "username", "password", "salt", "passwordDigest"],
+    async prepare(payload) {
+      const serviceAccountId = accountId(payload["serviceAccountId"], ["payload", "serviceAccountId"]);
+      const username = printable(payload, "username", MAX_USERNAME);
+      const password = textOf(payload, "password", MAX_PASSWORD);
+      const salt = printable(payload, "salt", MAX_SALT);
+      const passwordDigest = await checkDigest(payload, "passwordDigest", salt + "\0" + password);
+      return ({ sql, now: now2 }) => {
+        const others = first(sql, "SELECT COUNT(*) AS n FROM service_accounts WHERE service_account_id <> ?", serviceAccountId)["n"];
+        if (others >= MAX_ACCOUNTS) {
+          throw Refusal.coded(409, "service_account_limit_reached", `A Worker has at most ${MAX_ACCOUNTS} service accounts`);
+        }
+        sql.exec(
+          "INSERT OR REPLACE INTO service_accounts (service_account_id, username, password, password_digest, updated_at) VALUES (?, ?, ?, ?, ?)",
+          serviceAccountId,
+          username,
+          password,
+          passwordDigest,
+          now2
+        );
+        return { conflict: false, current: { serviceAccountId, username, passwordDigest, updated_at: now2 } };
+      };
     }
-    if (envelope.releaseGeneration !== this.#constants.releaseGeneration) throw generationMismatch();
-    const command = canonicalJSON({ operation: envelope.operation, payload: envelope.payload });
-    const digest2 = await sha256(utf8(COMMAND_DOMAIN + "\0" + command));
-    if (!sameText(digest2, envelope.commandDigest)) {
-      throw Refusal.coded(409, "command_digest_mismatch", "The command differs from its digest");
+  },
+  "service_accounts.credentials.delete": {
+    since: "department-worker-project-v2.8",
+    mutation: true,
+    payload: ["serviceAccountId"],
+    prepare(payload) {
+      const serviceAccountId = accountId(payload["serviceAccountId"], ["payload", "serviceAccountId"]);
+      return ({ sql, now: now2 }) => {
+        const deleted = sql.exec("DELETE FROM service_accounts WHERE service_account_id = ?", serviceAccountId).rowsWritten > 0;
+        return { conflict: false, deleted, current: { serviceAccountId, deleted, updated_at: now2 } };
+      };
     }
-    this.#useOnce(claims);
-    const result = this.#execute(envelope);
-    return json(200, { operation: envelope.operation, releaseGeneration: envelope.releaseGeneration, result });
-  }
-  /** #useOnce stores the assertion's id and drops the expired ones. */
-  #useOnce(claims) {
-    const sql = this.#storage.sql;
-    if (first(sql, "SELECT 1 FROM assertion_ids WHERE jti = ?", claims.jti) !== null) throw replayed();
-    sql.exec("DELETE FROM assertion_ids WHERE expires_at < ?", now() - 10);
-    sql.exec("INSERT INTO assertion_ids (jti, expires_at) VALUES (?, ?)", claims.jti, claims.exp);
-  }
-  #execute(envelope) {
-    const command = commandFor(envelope.operation);
-    if (command === null || !understands(this.#constants.builderPolicy, command.since)) throw unknownOperation();
-    checkPayload(command, envelope);
-    if (!command.mutation) return command.run(this.#storage.sql, envelope.payload);
-    return this.#storage.transactionSync(() => this.#mutate(command, envelope));
-  }
-  /**
-   * #mutate runs a mutation and stores its receipt in one transaction. A
-   * repeated mutation gets the receipt; another one under the same id is a
-   * conflict (decision D10).
-   */
-  #mutate(command, envelope) {
-    const sql = this.#storage.sql;
-    const stored = first(sql, "SELECT command_digest, result_json FROM receipts WHERE mutation_id = ?", envelope.mutationId);
-    if (stored !== null) {
-      if (stored["command_digest"] === envelope.commandDigest) return JSONparse(stored["result_json"]);
-      throw Refusal.coded(409, "mutation_conflict", "The mutation id was used for another command");
-    }
-    const result = command.run(sql, envelope.payload);
-    sql.exec(
-      "INSERT INTO receipts (mutation_id, operation, command_digest, result_json, created_at) VALUES (?, ?, ?, ?, ?)",
-      envelope.mutationId,
-      envelope.operation,
-      envelope.commandDigest,
-      JSONstringify(result),
-      new Date().toISOString()
-    );
-    return result;
   }
 };
-function bad(loc, msg) {
-  return Refusal.problems({ type: "command_invalid", loc: ["body", ...loc], msg });
-}
-function readEnvelope(body) {
-  let text2;
-  let value;
-  try {
-    text2 = fromUTF8(body);
-    value = JSONparse(text2);
-  } catch {
-    throw bad([], "The body is not JSON");
-  }
-  if (!isObject(value)) throw bad([], "The body is not an object");
-  if (canonicalJSON(value) !== text2) throw bad([], "The body is not canonical JSON");
-  for (const key of Object2.keys(value)) {
-    if (!["operation", "mutationId", "commandDigest", "releaseGeneration", "payload"].includes(key)) {
-      throw bad([key], "The key is not known");
-    }
-  }
-  for (const key of ["operation", "commandDigest", "releaseGeneration"]) {
-    if (!hasOwn(value, key) || typeof value[key] !== "string") throw bad([key], "A text is required");
-  }
-  if (!hasOwn(value, "payload") || !isObject(value["payload"])) throw bad(["payload"], "An object is required");
-  if (hasOwn(value, "mutationId") && !(typeof value["mutationId"] === "string" && uuid2.test(value["mutationId"]))) {
-    throw bad(["mutationId"], "A UUID is required");
-  }
-  return value;
-}
-function checkPayload(command, envelope) {
-  if (command.mutation !== hasOwn(envelope, "mutationId")) {
-    throw bad(["mutationId"], command.mutation ? "A mutation needs a mutationId" : "Only a mutation has a mutationId");
-  }
-  for (const key of Object2.keys(envelope.payload)) {
-    if (!command.payload.includes(key)) throw bad(["payload", key], "The key is not known");
-  }
-  for (const key of command.payload) {
-    if (!hasOwn(envelope.payload, key)) throw bad(["payload", key], "The key is required");
-  }
-}
-function isObject(value) {
-  return typeof value === "object" && value !== null && !Array2.isArray(value);
-}
 
 function deepCompareStrict(a, b) {
   const typeofa = typeof a;
@@ -999,7 +1270,7 @@ var HOSTNAME = /^(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](
 var URIREF = /^(?:[a-z][a-z0-9+\-.]*:)?(?:\/?\/(?:(?:[a-z0-9\-._~!$&'()*+,;=:]|%[0-9a-f]{2})*@)?(?:\[(?:(?:(?:(?:[0-9a-f]{1,4}:){6}|::(?:[0-9a-f]{1,4}:){5}|(?:[0-9a-f]{1,4})?::(?:[0-9a-f]{1,4}:){4}|(?:(?:[0-9a-f]{1,4}:){0,1}[0-9a-f]{1,4})?::(?:[0-9a-f]{1,4}:){3}|(?:(?:[0-9a-f]{1,4}:){0,2}[0-9a-f]{1,4})?::(?:[0-9a-f]{1,4}:){2}|(?:(?:[0-9a-f]{1,4}:){0,3}[0-9a-f]{1,4})?::[0-9a-f]{1,4}:|(?:(?:[0-9a-f]{1,4}:){0,4}[0-9a-f]{1,4})?::)(?:[0-9a-f]{1,4}:[0-9a-f]{1,4}|(?:(?:25[0-5]|2[0-4]\d|[01]?\d\d?)\.){3}(?:25[0-5]|2[0-4]\d|[01]?\d\d?))|(?:(?:[0-9a-f]{1,4}:){0,5}[0-9a-f]{1,4})?::[0-9a-f]{1,4}|(?:(?:[0-9a-f]{1,4}:){0,6}[0-9a-f]{1,4})?::)|[Vv][0-9a-f]+\.[a-z0-9\-._~!$&'()*+,;=:]+)\]|(?:(?:25[0-5]|2[0-4]\d|[01]?\d\d?)\.){3}(?:25[0-5]|2[0-4]\d|[01]?\d\d?)|(?:[a-z0-9\-._~!$&'"()*+,;=]|%[0-9a-f]{2})*)(?::\d*)?(?:\/(?:[a-z0-9\-._~!$&'"()*+,;=:@]|%[0-9a-f]{2})*)*|\/(?:(?:[a-z0-9\-._~!$&'"()*+,;=:@]|%[0-9a-f]{2})+(?:\/(?:[a-z0-9\-._~!$&'"()*+,;=:@]|%[0-9a-f]{2})*)*)?|(?:[a-z0-9\-._~!$&'"()*+,;=:@]|%[0-9a-f]{2})+(?:\/(?:[a-z0-9\-._~!$&'"()*+,;=:@]|%[0-9a-f]{2})*)*)?(?:\?(?:[a-z0-9\-._~!$&'"()*+,;=:@/?]|%[0-9a-f]{2})*)?(?:#(?:[a-z0-9\-._~!$&'"()*+,;=:@/?]|%[0-9a-f]{2})*)?$/i;
 var URITEMPLATE = /^(?:(?:[^\x00-\x20\x7f"<>%\\^`{|}]|%[0-9a-f]{2})|\{[+#./;?&=,!@|]?(?:[a-z0-9_]|%[0-9a-f]{2})+(?:\.(?:[a-z0-9_]|%[0-9a-f]{2})+)*(?::[1-9][0-9]{0,3}|\*)?(?:,(?:[a-z0-9_]|%[0-9a-f]{2})+(?:\.(?:[a-z0-9_]|%[0-9a-f]{2})+)*(?::[1-9][0-9]{0,3}|\*)?)*\})*$/i;
 var URL_ = /^(?:(?:https?|ftp):\/\/)(?:\S+(?::\S*)?@)?(?:(?!10(?:\.\d{1,3}){3})(?!127(?:\.\d{1,3}){3})(?!169\.254(?:\.\d{1,3}){2})(?!192\.168(?:\.\d{1,3}){2})(?!172\.(?:1[6-9]|2\d|3[0-1])(?:\.\d{1,3}){2})(?:[1-9]\d?|1\d\d|2[01]\d|22[0-3])(?:\.(?:1?\d{1,2}|2[0-4]\d|25[0-5])){2}(?:\.(?:[1-9]\d?|1\d\d|2[0-4]\d|25[0-4]))|(?:(?:[a-z\u{00a1}-\u{ffff}0-9]+-?)*[a-z\u{00a1}-\u{ffff}0-9]+)(?:\.(?:[a-z\u{00a1}-\u{ffff}0-9]+-?)*[a-z\u{00a1}-\u{ffff}0-9]+)*(?:\.(?:[a-z\u{00a1}-\u{ffff}]{2,})))(?::\d{2,5})?(?:\/[^\s]*)?$/iu;
-var UUID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/i;
+var UUID2 = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/i;
 var JSON_POINTER = /^(?:\/(?:[^~/]|~0|~1)*)*$/;
 var JSON_POINTER_URI_FRAGMENT = /^#(?:\/(?:[a-z0-9_\-.!$&'()*+,;:=@]|%[0-9a-f]{2}|~0|~1)*)*$/i;
 var RELATIVE_JSON_POINTER = /^(?:0|[1-9][0-9]*)(?:#|(?:\/(?:[^~/]|~0|~1)*)*)$/;
@@ -1043,7 +1314,7 @@ var format = {
   ipv4: bind(IPV4),
   ipv6: bind(IPV6),
   regex,
-  uuid: bind(UUID),
+  uuid: bind(UUID2),
   "json-pointer": bind(JSON_POINTER),
   "json-pointer-uri-fragment": bind(JSON_POINTER_URI_FRAGMENT),
   "relative-json-pointer": bind(RELATIVE_JSON_POINTER)
@@ -2033,6 +2304,577 @@ function inside(found, key) {
   return found;
 }
 
+var MAX_VALUE = 65536;
+var EMPTY = "{}";
+var EMPTY_SHA256 = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
+function runtimeConfig(sql) {
+  const row = first(sql, "SELECT * FROM runtime_configuration WHERE id = 1");
+  if (row === null) return { valueJson: EMPTY, sha256: EMPTY_SHA256, revision: 0, updatedAt: null };
+  return {
+    valueJson: row["value_json"],
+    sha256: row["sha256"],
+    revision: row["revision"],
+    updatedAt: row["updated_at"]
+  };
+}
+function configText(sql) {
+  return runtimeConfig(sql).valueJson;
+}
+function show2(config) {
+  return { valueJson: config.valueJson, sha256: config.sha256, revision: config.revision, updated_at: config.updatedAt };
+}
+function change2(state, base, valueJson, digest2) {
+  const before = runtimeConfig(state.sql);
+  if (before.revision !== base) return { conflict: true, current: show2(before) };
+  const next2 = { valueJson, sha256: digest2, revision: before.revision + 1, updatedAt: state.now };
+  state.sql.exec(
+    "INSERT OR REPLACE INTO runtime_configuration (id, value_json, sha256, revision, updated_at) VALUES (1, ?, ?, ?, ?)",
+    next2.valueJson,
+    next2.sha256,
+    next2.revision,
+    next2.updatedAt
+  );
+  bumpShared(state.sql);
+  return { conflict: false, current: show2(next2) };
+}
+function readValue(payload) {
+  const text2 = textOf(payload, "valueJson", MAX_VALUE);
+  const loc = ["payload", "valueJson"];
+  let value;
+  try {
+    value = JSONparse(text2);
+  } catch {
+    throw bad(loc, "JSON is required");
+  }
+  if (!isObject(value)) throw bad(loc, "A JSON object is required");
+  const problem = forbiddenKey(value, "valueJson");
+  if (problem !== null) throw bad(["payload", ...problem.loc], problem.msg);
+  if (!isCanonical(value, text2)) throw bad(loc, "Canonical JSON is required");
+  return text2;
+}
+var runtimeConfigCommands = {
+  "runtime_config.get": {
+    since: "department-worker-project-v2.5",
+    mutation: false,
+    payload: [],
+    prepare: () => ({ sql }) => ({ config: show2(runtimeConfig(sql)) })
+  },
+  "runtime_config.replace": {
+    since: "department-worker-project-v2.5",
+    mutation: true,
+    payload: ["baseRevision", "valueJson"],
+    async prepare(payload) {
+      const base = revision(payload, "baseRevision");
+      const text2 = readValue(payload);
+      const digest2 = await sha256(utf8(text2));
+      return (state) => change2(state, base, text2, digest2);
+    }
+  },
+  "runtime_config.delete": {
+    since: "department-worker-project-v2.5",
+    mutation: true,
+    payload: ["baseRevision"],
+    prepare(payload) {
+      const base = revision(payload, "baseRevision");
+      return (state) => change2(state, base, EMPTY, EMPTY_SHA256);
+    }
+  }
+};
+
+var NAME = /^[A-Z][A-Z0-9_]{0,63}$/;
+var MAX_SECRETS = 64;
+var MAX_VALUE2 = 5120;
+function secretValues(sql) {
+  const values2 = bare();
+  for (const row of all(sql, "SELECT name, value FROM secrets")) values2[row["name"]] = row["value"];
+  return values2;
+}
+function put(name, value, digest2) {
+  return ({ sql, now: now2 }) => {
+    const others = first(sql, "SELECT COUNT(*) AS n FROM secrets WHERE name <> ?", name)["n"];
+    if (others >= MAX_SECRETS) throw Refusal.coded(409, "secret_limit_reached", `A Worker has at most ${MAX_SECRETS} secrets`);
+    sql.exec("INSERT OR REPLACE INTO secrets (name, value, sha256, updated_at) VALUES (?, ?, ?, ?)", name, value, digest2, now2);
+    bumpShared(sql);
+    return { conflict: false, current: { name, sha256: digest2, updated_at: now2 } };
+  };
+}
+var secretsCommands = {
+  "secrets.list": {
+    since: "department-worker-project-v2.6",
+    mutation: false,
+    payload: [],
+    prepare: () => ({ sql }) => ({ secrets: all(sql, "SELECT name, sha256, updated_at FROM secrets ORDER BY name") })
+  },
+  "secrets.put": {
+    since: "department-worker-project-v2.6",
+    mutation: true,
+    payload: ["name", "value", "valueDigest"],
+    async prepare(payload) {
+      const name = named(payload, "name", NAME);
+      const value = textOf(payload, "value", MAX_VALUE2);
+      return put(name, value, await checkDigest(payload, "valueDigest", value));
+    }
+  },
+  "secrets.delete": {
+    since: "department-worker-project-v2.6",
+    mutation: true,
+    payload: ["name"],
+    prepare(payload) {
+      const name = named(payload, "name", NAME);
+      return ({ sql, now: now2 }) => {
+        const deleted = sql.exec("DELETE FROM secrets WHERE name = ?", name).rowsWritten > 0;
+        if (deleted) bumpShared(sql);
+        return { conflict: false, deleted, current: { name, deleted, updated_at: now2 } };
+      };
+    }
+  },
+  "secrets.purge": {
+    since: "department-worker-project-v2.7",
+    mutation: true,
+    payload: [],
+    prepare: () => ({ sql }) => {
+      const purged = first(sql, "SELECT COUNT(*) AS n FROM secrets")["n"];
+      sql.exec("DELETE FROM secrets");
+      bumpShared(sql);
+      return { purged };
+    }
+  }
+};
+
+var ACCESS = ["inherit", "private", "api_key", "public", "disabled"];
+var MAX_OPERATIONS = 200;
+var KEPT = 8;
+var INHERIT = { access: "inherit", keySHA256: null, keyLastFour: null, serviceAccountId: null };
+function setting(row) {
+  return {
+    access: row["access"],
+    keySHA256: row["api_key_sha256"],
+    keyLastFour: row["api_key_last_four"],
+    serviceAccountId: row["service_account_id"]
+  };
+}
+function load(sql, state, generation) {
+  const head = first(sql, "SELECT * FROM operation_tables WHERE state = ? AND release_generation = ?", state, generation);
+  if (head === null) return null;
+  const rows = new Map();
+  const found = all(sql, "SELECT * FROM operation_rows WHERE state = ? AND release_generation = ? ORDER BY operation_id", state, generation);
+  for (const row of found) rows.set(row["operation_id"], setting(row));
+  return {
+    state,
+    generation,
+    rows,
+    revision: head["revision"],
+    defaultAccount: head["default_service_account_id"],
+    updatedAt: head["updated_at"]
+  };
+}
+function remove(sql, where, ...bindings) {
+  sql.exec("DELETE FROM operation_rows WHERE " + where, ...bindings);
+  sql.exec("DELETE FROM operation_tables WHERE " + where, ...bindings);
+}
+function store(sql, table) {
+  remove(sql, "state = ? AND release_generation = ?", table.state, table.generation);
+  sql.exec(
+    "INSERT INTO operation_tables (state, release_generation, revision, default_service_account_id, updated_at) VALUES (?, ?, ?, ?, ?)",
+    table.state,
+    table.generation,
+    table.revision,
+    table.defaultAccount,
+    table.updatedAt
+  );
+  for (const [id, row] of table.rows) {
+    sql.exec(
+      `INSERT INTO operation_rows (state, release_generation, operation_id, access, api_key_sha256, api_key_last_four, service_account_id)
+       VALUES (?, ?, ?, ?, ?, ?, ?)`,
+      table.state,
+      table.generation,
+      id,
+      row.access,
+      row.keySHA256,
+      row.keyLastFour,
+      row.serviceAccountId
+    );
+  }
+}
+function show3(table) {
+  const operations = bare();
+  for (const [id, row] of table.rows) {
+    operations[id] = {
+      access: row.access,
+      api_key_configured: row.keySHA256 !== null,
+      api_key_last_four: row.keyLastFour,
+      service_account_id: row.serviceAccountId
+    };
+  }
+  return {
+    state: table.state,
+    revision: table.revision,
+    releaseGeneration: table.generation,
+    default_service_account_id: table.defaultAccount,
+    operations,
+    updated_at: table.updatedAt
+  };
+}
+function live(sql, generation) {
+  const found = load(sql, "reconciled", generation);
+  return found ?? { state: "reconciled", generation, revision: 0, defaultAccount: null, updatedAt: null, rows: new Map() };
+}
+function staged(sql) {
+  const head = first(sql, "SELECT release_generation FROM operation_tables WHERE state = 'staged'");
+  return head === null ? null : load(sql, "staged", head["release_generation"]);
+}
+function isStaged(sql, generation) {
+  return first(sql, "SELECT 1 FROM operation_tables WHERE state = 'staged' AND release_generation = ?", generation) !== null;
+}
+function reconcile(sql, generation) {
+  remove(sql, "state = 'reconciled' AND release_generation = ?", generation);
+  for (const table of ["operation_rows", "operation_tables"]) {
+    sql.exec(`UPDATE ${table} SET state = 'reconciled' WHERE state = 'staged' AND release_generation = ?`, generation);
+  }
+  const old = all(
+    sql,
+    `SELECT release_generation FROM operation_tables WHERE state = 'reconciled' AND release_generation <> ?
+     ORDER BY updated_at DESC LIMIT -1 OFFSET ?`,
+    generation,
+    KEPT
+  );
+  for (const row of old) remove(sql, "state = 'reconciled' AND release_generation = ?", row["release_generation"]);
+}
+function settingOf(sql, generation, operation) {
+  const head = first(
+    sql,
+    "SELECT default_service_account_id FROM operation_tables WHERE state = 'reconciled' AND release_generation = ?",
+    generation
+  );
+  if (head === null) return INHERIT;
+  const row = first(
+    sql,
+    "SELECT * FROM operation_rows WHERE state = 'reconciled' AND release_generation = ? AND operation_id = ?",
+    generation,
+    operation
+  );
+  const own = row === null ? INHERIT : setting(row);
+  return { ...own, serviceAccountId: own.serviceAccountId ?? head["default_service_account_id"] };
+}
+function readAccount(value, loc) {
+  return value === null ? null : accountId(value, loc);
+}
+function readWanted(payload) {
+  const loc = ["payload", "operations"];
+  const given = payload["operations"];
+  if (!isObject(given)) throw bad(loc, "An object is required");
+  const ids = Object2.keys(given);
+  if (ids.length > MAX_OPERATIONS) throw bad(loc, `At most ${MAX_OPERATIONS} operations are allowed`);
+  const operations = new Map();
+  for (const id of ids) {
+    const row = given[id];
+    if (!OPERATION_ID.test(id)) throw bad([...loc, id], "The id must match " + OPERATION_ID.source);
+    if (!isObject(row)) throw bad([...loc, id], "An object is required");
+    exactKeys(row, ["access", "service_account_id"], [...loc, id]);
+    operations.set(id, {
+      access: oneOf(row["access"], ACCESS, [...loc, id, "access"]),
+      serviceAccountId: readAccount(row["service_account_id"], [...loc, id, "service_account_id"])
+    });
+  }
+  return { defaultAccount: readAccount(payload["defaultServiceAccountId"], ["payload", "defaultServiceAccountId"]), operations };
+}
+function next(state, before, as, generation, wanted) {
+  const rows = new Map();
+  for (const [id, row] of wanted.operations) {
+    const { keySHA256, keyLastFour } = before.rows.get(id) ?? INHERIT;
+    rows.set(id, { ...row, keySHA256, keyLastFour });
+  }
+  return { state: as, generation, revision: before.revision + 1, defaultAccount: wanted.defaultAccount, updatedAt: state.now, rows };
+}
+function inManifest(constants, id) {
+  return constants.operations.some((operation) => operation.id === id);
+}
+function notInManifest(loc) {
+  return bad(loc, "operation_id is not present in the release manifest");
+}
+function changeKey(state, before, id, keySHA256, keyLastFour) {
+  const rows = new Map(before.rows);
+  rows.set(id, { ...before.rows.get(id) ?? INHERIT, keySHA256, keyLastFour });
+  const table = { ...before, revision: before.revision + 1, updatedAt: state.now, rows };
+  store(state.sql, table);
+  return table;
+}
+var settingsCommands = {
+  "operation_settings.get": {
+    since: "department-worker-project-v2.8",
+    mutation: false,
+    payload: [],
+    prepare: () => ({ sql, constants }) => {
+      const now2 = load(sql, "reconciled", constants.releaseGeneration);
+      const coming = staged(sql);
+      return { settings: now2 === null ? null : show3(now2), staged: coming === null ? null : show3(coming) };
+    }
+  },
+  "operation_settings.stage": {
+    since: "department-worker-project-v2.8",
+    mutation: true,
+    payload: ["releaseGeneration", "liveRevision", "defaultServiceAccountId", "operations"],
+    prepare(payload) {
+      const generation = sha256Of(payload, "releaseGeneration");
+      const base = revision(payload, "liveRevision");
+      const wanted = readWanted(payload);
+      return (state) => {
+        const before = live(state.sql, state.constants.releaseGeneration);
+        if (before.revision !== base) return { conflict: true, current: show3(before) };
+        remove(state.sql, "state = 'staged'");
+        const table = next(state, before, "staged", generation, wanted);
+        store(state.sql, table);
+        return { conflict: false, current: show3(table) };
+      };
+    }
+  },
+  "operation_settings.replace": {
+    since: "department-worker-project-v2.8",
+    mutation: true,
+    payload: ["baseRevision", "releaseGeneration", "defaultServiceAccountId", "operations"],
+    prepare(payload) {
+      const base = revision(payload, "baseRevision");
+      const generation = sha256Of(payload, "releaseGeneration");
+      const wanted = readWanted(payload);
+      return (state) => {
+        if (generation !== state.constants.releaseGeneration) {
+          throw bad(["payload", "releaseGeneration"], "The generation of the running release is required");
+        }
+        for (const id of wanted.operations.keys()) {
+          if (!inManifest(state.constants, id)) throw notInManifest(["payload", "operations", id]);
+        }
+        const before = live(state.sql, generation);
+        if (before.revision !== base) return { conflict: true, current: show3(before) };
+        const table = next(state, before, "reconciled", generation, wanted);
+        store(state.sql, table);
+        return { conflict: false, current: show3(table) };
+      };
+    }
+  },
+  "operation_settings.api_key.rotate": {
+    since: "department-worker-project-v2.8",
+    mutation: true,
+    payload: ["baseRevision", "operationId", "keyDigest", "lastFour"],
+    prepare(payload) {
+      const base = revision(payload, "baseRevision");
+      const id = named(payload, "operationId", OPERATION_ID);
+      const digest2 = sha256Of(payload, "keyDigest");
+      const lastFour = lastFourOf(payload, "lastFour");
+      return (state) => {
+        if (!inManifest(state.constants, id)) throw notInManifest(["payload", "operationId"]);
+        const before = live(state.sql, state.constants.releaseGeneration);
+        if (before.revision !== base) return { conflict: true, current: show3(before) };
+        return { conflict: false, current: show3(changeKey(state, before, id, digest2, lastFour)) };
+      };
+    }
+  },
+  "operation_settings.api_key.revoke": {
+    since: "department-worker-project-v2.8",
+    mutation: true,
+    payload: ["baseRevision", "operationId"],
+    prepare(payload) {
+      const base = revision(payload, "baseRevision");
+      const id = named(payload, "operationId", OPERATION_ID);
+      return (state) => {
+        if (!inManifest(state.constants, id)) throw notInManifest(["payload", "operationId"]);
+        const before = live(state.sql, state.constants.releaseGeneration);
+        if (before.revision !== base) return { conflict: true, revoked: false, current: show3(before) };
+        if ((before.rows.get(id)?.keySHA256 ?? null) === null) {
+          return { conflict: false, revoked: false, current: show3({ ...before, updatedAt: before.updatedAt ?? state.now }) };
+        }
+        return { conflict: false, revoked: true, current: show3(changeKey(state, before, id, null, null)) };
+      };
+    }
+  }
+};
+
+function receipt(sql, mutationId, digest2) {
+  const row = first(sql, "SELECT * FROM receipts WHERE mutation_id = ?", mutationId);
+  if (row !== null && row["command_digest"] !== digest2) {
+    throw Refusal.coded(409, "mutation_conflict", "The mutation id was used for another command");
+  }
+  return row;
+}
+function storeReceipt(state, mutationId, operation, digest2, result) {
+  state.sql.exec(
+    "INSERT INTO receipts (mutation_id, operation, command_digest, result_json, created_at) VALUES (?, ?, ?, ?, ?)",
+    mutationId,
+    operation,
+    digest2,
+    JSONstringify(result),
+    state.now
+  );
+}
+var receiptCommands = {
+  "control.receipt.get": {
+    since: "department-worker-project-v2.5",
+    mutation: false,
+    payload: ["mutationId", "commandDigest"],
+    prepare(payload) {
+      const mutationId = uuidOf(payload, "mutationId");
+      const commandDigest = sha256Of(payload, "commandDigest");
+      return ({ sql }) => {
+        const row = receipt(sql, mutationId, commandDigest);
+        if (row === null) return { found: false, receipt: null };
+        const result = JSONparse(row["result_json"]);
+        return { found: true, receipt: { mutationId, operation: row["operation"], commandDigest, result, createdAt: row["created_at"] } };
+      };
+    }
+  },
+  "control.receipt.ack": {
+    since: "department-worker-project-v2.5",
+    mutation: false,
+    payload: ["mutationId", "commandDigest"],
+    prepare(payload) {
+      const mutationId = uuidOf(payload, "mutationId");
+      const commandDigest = sha256Of(payload, "commandDigest");
+      return ({ sql }) => {
+        receipt(sql, mutationId, commandDigest);
+        sql.exec("DELETE FROM receipts WHERE mutation_id = ?", mutationId);
+        return { acknowledged: true };
+      };
+    }
+  }
+};
+var commands = Object2.assign(
+  bare(),
+  accessPolicyCommands,
+  runtimeConfigCommands,
+  receiptCommands,
+  secretsCommands,
+  settingsCommands,
+  accountCommands
+);
+function commandFor(operation) {
+  return commands[operation] ?? null;
+}
+function unknownOperation() {
+  return Refusal.coded(404, "control_operation_unknown", "The Worker's release does not know this control operation");
+}
+
+var COMMAND_DOMAIN = "teamsync-edge-worker-command";
+var SHARED_HEADER = "x-shared-version";
+var Control = class {
+  #constants;
+  #features;
+  #verifier;
+  #storage;
+  constructor(constants, verifier, storage) {
+    this.#constants = constants;
+    this.#features = featuresOf(constants);
+    this.#verifier = verifier;
+    this.#storage = storage;
+    createTables(storage.sql);
+  }
+  async fetch(request, path) {
+    if (path === "/__internal/context") return this.#context(request);
+    if (path === "/__control") return this.#command(request);
+    throw Refusal.notFound();
+  }
+  /**
+   * #context decides whether the caller may invoke the operation and gives the
+   * data instance what the handler needs. It checks the same assertion as the
+   * data instance, but does not use up its id and does not see the body.
+   */
+  async #context(request) {
+    const claims = await this.#verifier.verify(request.headers.get("authorization"), "invoke", null);
+    const { sql } = this.#storage;
+    this.#reconcile();
+    const { releaseGeneration } = this.#constants;
+    const setting2 = this.#features.settings ? settingOf(sql, releaseGeneration, claims.op) : INHERIT;
+    const given = { caller: admit(sql, setting2, claims.caller), serviceAccount: null, shared: null };
+    if (setting2.serviceAccountId !== null) given.serviceAccount = account(sql, setting2.serviceAccountId);
+    const version = sharedVersion(sql);
+    if (request.headers.get(SHARED_HEADER) !== String2(version)) {
+      given.shared = { version, config: JSONparse(configText(sql)), secrets: this.#features.secrets ? secretValues(sql) : {} };
+    }
+    return json(200, given);
+  }
+  /** #reconcile belongs to each request that this release accepts. */
+  #reconcile() {
+    const { releaseGeneration } = this.#constants;
+    if (!this.#features.settings || !isStaged(this.#storage.sql, releaseGeneration)) return;
+    this.#storage.transactionSync(() => reconcile(this.#storage.sql, releaseGeneration));
+  }
+  async #command(request) {
+    const claims = await this.#verifier.verify(request.headers.get("authorization"), "control", null);
+    const body = await readBody(request, MAX_CONTROL_BODY);
+    await checkBody(claims, body);
+    const envelope = readEnvelope(body);
+    if (envelope.operation !== claims.op) {
+      throw Refusal.door(401, "assertion_invalid", "The assertion is not valid: operation");
+    }
+    if (envelope.releaseGeneration !== this.#constants.releaseGeneration) throw generationMismatch();
+    const command = canonicalJSON({ operation: envelope.operation, payload: envelope.payload });
+    const digest2 = await sha256(utf8(COMMAND_DOMAIN + "\0" + command));
+    if (!sameText(digest2, envelope.commandDigest)) {
+      throw Refusal.coded(409, "command_digest_mismatch", "The command differs from its digest");
+    }
+    const work = await this.#prepare(envelope);
+    this.#useOnce(claims);
+    this.#reconcile();
+    const result = this.#execute(envelope, work);
+    return json(200, { operation: envelope.operation, releaseGeneration: envelope.releaseGeneration, result });
+  }
+  /** #useOnce stores the assertion's id and drops the expired ones. */
+  #useOnce(claims) {
+    const sql = this.#storage.sql;
+    if (first(sql, "SELECT 1 FROM assertion_ids WHERE jti = ?", claims.jti) !== null) throw replayed();
+    sql.exec("DELETE FROM assertion_ids WHERE expires_at < ?", now() - 10);
+    sql.exec("INSERT INTO assertion_ids (jti, expires_at) VALUES (?, ?)", claims.jti, claims.exp);
+  }
+  /** #prepare checks all of the command that does not depend on the state. */
+  async #prepare(envelope) {
+    const command = commandFor(envelope.operation);
+    if (command === null || !understands(this.#constants.builderPolicy, command.since)) throw unknownOperation();
+    if (command.mutation !== hasOwn(envelope, "mutationId")) {
+      throw bad(["mutationId"], command.mutation ? "A mutation needs a mutationId" : "Only a mutation has a mutationId");
+    }
+    exactKeys(envelope.payload, command.payload, ["payload"]);
+    return command.prepare(envelope.payload);
+  }
+  #execute(envelope, work) {
+    const state = { sql: this.#storage.sql, constants: this.#constants, now: new Date().toISOString() };
+    return this.#storage.transactionSync(
+      () => envelope.mutationId === void 0 ? work(state) : mutate(state, envelope, envelope.mutationId, work)
+    );
+  }
+};
+function mutate(state, envelope, mutationId, work) {
+  const stored = receipt(state.sql, mutationId, envelope.commandDigest);
+  if (stored !== null) return JSONparse(stored["result_json"]);
+  const result = work(state);
+  if (result["conflict"] !== true) storeReceipt(state, mutationId, envelope.operation, envelope.commandDigest, result);
+  return result;
+}
+function readEnvelope(body) {
+  let text2;
+  let value;
+  try {
+    text2 = fromUTF8(body);
+    value = JSONparse(text2);
+  } catch {
+    throw bad([], "The body is not JSON");
+  }
+  if (!isObject(value)) throw bad([], "The body is not an object");
+  const problem = forbiddenKey(value, "body");
+  if (problem !== null) throw bad(problem.loc.slice(1), problem.msg);
+  if (!isCanonical(value, text2)) throw bad([], "The body is not canonical JSON");
+  for (const key of Object2.keys(value)) {
+    if (!["operation", "mutationId", "commandDigest", "releaseGeneration", "payload"].includes(key)) {
+      throw bad([key], "The key is not known");
+    }
+  }
+  for (const key of ["operation", "commandDigest", "releaseGeneration"]) {
+    if (!hasOwn(value, key) || typeof value[key] !== "string") throw bad([key], "A text is required");
+  }
+  if (!hasOwn(value, "payload") || !isObject(value["payload"])) throw bad(["payload"], "An object is required");
+  if (hasOwn(value, "mutationId") && !(typeof value["mutationId"] === "string" && UUID.test(value["mutationId"]))) {
+    throw bad(["mutationId"], "A UUID is required");
+  }
+  return value;
+}
+
 var MAX_IDS = 1e5;
 var MAX_OUTPUT = 4 * 1024 * 1024;
 var CONTEXT_URL = "https://control/__internal/context";
@@ -2044,11 +2886,14 @@ var Data = class {
   #used = new Map();
   // expiry by id
   #pruned = 0;
-  constructor(program, verifier, storage, control) {
+  #shared = { version: -1, config: null, secrets: secretReader({}) };
+  #features;
+  constructor(constants, program, verifier, storage, control2) {
+    this.#features = featuresOf(constants);
     this.#program = program;
     this.#verifier = verifier;
     this.#storage = authorStorage(storage);
-    this.#control = control;
+    this.#control = control2;
   }
   async fetch(request, path) {
     if (!path.startsWith("/__invoke/")) throw Refusal.notFound();
@@ -2060,11 +2905,12 @@ var Data = class {
     this.#useOnce(claims);
     const operation = this.#program.operations.get(id);
     if (!operation) throw Refusal.coded(404, "operation_unknown", "The Worker's release has no such operation");
+    const given = await this.#admitted(authorization);
+    if (given instanceof Response) return given;
     const input = readInput(body);
     const problems = operation.input?.problems(input, "body") ?? [];
     if (problems.length > 0) throw Refusal.problems(...problems);
-    const config = await this.#config(authorization);
-    const ctx = makeContext({ operation: id, caller: claims.caller, config }, this.#storage, this.#program.staticData);
+    const ctx = makeContext({ ...given, operation: id, features: this.#features }, this.#storage, this.#program.staticData);
     return this.#run(id, input, ctx);
   }
   /**
@@ -2083,11 +2929,25 @@ var Data = class {
     }
     this.#used.set(claims.jti, claims.exp);
   }
-  /** #config asks the control instance, which checks the assertion itself. */
-  async #config(authorization) {
-    const answer2 = await this.#control().fetch(CONTEXT_URL, { headers: { authorization } });
+  /**
+   * #admitted asks the control instance, which checks the assertion itself,
+   * whether the caller may invoke the operation. Configuration and secrets come
+   * along when they are not the ones that are in memory.
+   */
+  async #admitted(authorization) {
+    const known = this.#shared;
+    const headers = { authorization, [SHARED_HEADER]: String2(known.version) };
+    const answer2 = await this.#control().fetch(CONTEXT_URL, { headers });
+    if (answer2.headers.get(REFUSAL_HEADER) === "access") return answer2;
     if (answer2.status !== 200) throw Refusal.coded(503, "worker_context_unavailable", "The Worker's settings cannot be read");
-    return JSONparse(await answer2.text()).config;
+    const given = JSONparse(await answer2.text());
+    let shared = known;
+    if (given.shared !== null) {
+      const { version, config, secrets } = given.shared;
+      shared = { version, config: deepFreeze(config), secrets: secretReader(secrets) };
+      if (version > this.#shared.version) this.#shared = shared;
+    }
+    return { caller: given.caller, serviceAccount: given.serviceAccount, config: shared.config, secrets: shared.secrets };
   }
   async #run(id, input, ctx) {
     const operation = this.#program.operations.get(id);
@@ -2178,11 +3038,11 @@ function createWorker(constantsText, author) {
     constructor(ctx, env) {
       super(ctx, env);
       const namespace = env.TEAMSYNC_DEPARTMENT_STORAGE;
-      const control = namespace.idFromName("control");
-      if (ctx.id.equals(control)) {
+      const control2 = namespace.idFromName("control");
+      if (ctx.id.equals(control2)) {
         this.#instance = new Control(constants, verifier, ctx.storage);
       } else if (ctx.id.equals(namespace.idFromName("data"))) {
-        this.#instance = new Data(program, verifier, ctx.storage, () => namespace.get(control));
+        this.#instance = new Data(constants, program, verifier, ctx.storage, () => namespace.get(control2));
       } else {
         this.#instance = null;
       }

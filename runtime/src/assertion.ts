@@ -1,6 +1,7 @@
 // The signed assertion that opens a door: a compact JWS with Ed25519.
 
 import { Array, Date, hasOwn, importKey, JSONparse, Map, Math, Number, Object, verifySignature } from "./intrinsics";
+import { readAddress } from "./address";
 import { type Bytes, fromBase64url, fromUTF8, sameText, sha256, utf8 } from "./encoding";
 import { type Constants, ISSUER } from "./constants";
 import { Refusal } from "./refusal";
@@ -15,6 +16,10 @@ export interface CallerClaim {
   department_id: string;
   roles: string[];
   request_id: string;
+  /** SHA-256 in hex of the API key that was presented; not yet compared with any. */
+  api_key_sha256?: string | null;
+  /** The address from which the call reached the gateway. */
+  client_address?: string | null;
 }
 
 export interface Claims {
@@ -151,7 +156,21 @@ function isCaller(value: unknown): value is CallerClaim {
     if (!hasOwn(caller, key) || typeof caller[key] !== "string") return false;
   }
   if (!kinds.includes(caller["kind"] as string)) return false;
+  if (!isAbsent(caller, "api_key_sha256") && !isSHA256(caller["api_key_sha256"])) return false;
+  if (!isAbsent(caller, "client_address") && !isAddress(caller["client_address"])) return false;
   if (!hasOwn(caller, "roles") || !Array.isArray(caller["roles"])) return false;
   for (const role of caller["roles"]) if (typeof role !== "string") return false;
   return true;
+}
+
+function isAbsent(object: Record<string, unknown>, key: string): boolean {
+  return !hasOwn(object, key) || object[key] === null;
+}
+
+function isSHA256(value: unknown): boolean {
+  return typeof value === "string" && sha256Hex.test(value);
+}
+
+function isAddress(value: unknown): boolean {
+  return typeof value === "string" && readAddress(value) !== null;
 }

@@ -1,55 +1,92 @@
 // The control commands: one entry for each operation of the control door.
 
-import { bare, JSONparse, Object } from "./intrinsics";
-import type { Policy } from "./constants";
+import { bare, JSONparse, JSONstringify, Object } from "./intrinsics";
+import { accountCommands } from "./accounts";
+import { runtimeConfigCommands } from "./config";
+import type { Constants, Policy } from "./constants";
+import { type Payload, sha256Of, uuidOf } from "./fields";
+import { accessPolicyCommands } from "./policy";
 import { Refusal } from "./refusal";
+import { secretsCommands } from "./secrets";
+import { settingsCommands } from "./settings";
 import { first } from "./tables";
+
+export type Result = Record<string, unknown>;
+
+/** State is what a command works on. */
+export interface State {
+  readonly sql: SqlStorage;
+  readonly constants: Constants;
+  /** The time of the command, ISO 8601 in UTC with milliseconds. */
+  readonly now: string;
+}
+
+/** Work is what a command does, without waiting for anything. */
+export type Work = (state: State) => Result;
 
 /** Command is one operation of the control door. */
 export interface Command {
   /** The builder policy that added it: older bundles do not know it. */
-  since: Policy;
+  readonly since: Policy;
   /** A mutation needs a mutationId and leaves a receipt. */
-  mutation: boolean;
+  readonly mutation: boolean;
   /** The exact keys of the payload. */
-  payload: readonly string[];
-  run(sql: SqlStorage, payload: Record<string, unknown>): Record<string, unknown>;
+  readonly payload: readonly string[];
+  /** prepare checks the payload's values; nothing is read or changed yet. */
+  prepare(payload: Payload): Work | Promise<Work>;
 }
 
-/** Policy as the control plane reads it. */
-function accessPolicy(sql: SqlStorage): Record<string, unknown> {
-  const row = first(sql, "SELECT * FROM access_policy WHERE id = 1");
-  if (row === null) {
-    return {
-      api_key_configured: false, api_key_last_four: null, ip_allowlist: [], mode: "private", revision: 0, updated_at: null,
-    };
+/** receipt finds what a mutation answered; the digest must be that of its command. */
+export function receipt(sql: SqlStorage, mutationId: string, digest: string): Record<string, unknown> | null {
+  const row = first(sql, "SELECT * FROM receipts WHERE mutation_id = ?", mutationId);
+  if (row !== null && row["command_digest"] !== digest) {
+    throw Refusal.coded(409, "mutation_conflict", "The mutation id was used for another command");
   }
-  return {
-    api_key_configured: row["api_key_sha256"] !== null,
-    api_key_last_four: row["api_key_last_four"],
-    ip_allowlist: JSONparse(row["ip_allowlist"] as string),
-    mode: row["mode"],
-    revision: row["revision"],
-    updated_at: row["updated_at"],
-  };
+  return row;
 }
 
-/** runtimeConfig is what ctx.config shows; {} until one is put. */
-export function runtimeConfig(sql: SqlStorage): string {
-  const row = first(sql, "SELECT value_json FROM runtime_config WHERE id = 1");
-  return row === null ? "{}" : (row["value_json"] as string);
+export function storeReceipt(state: State, mutationId: string, operation: string, digest: string, result: Result): void {
+  state.sql.exec(
+    "INSERT INTO receipts (mutation_id, operation, command_digest, result_json, created_at) VALUES (?, ?, ?, ?, ?)",
+    mutationId, operation, digest, JSONstringify(result), state.now,
+  );
 }
 
-const table: Record<string, Command> = {
-  "access_policy.get": {
+const receiptCommands: Record<string, Command> = {
+  "control.receipt.get": {
     since: "department-worker-project-v2.5",
     mutation: false,
-    payload: [],
-    run: (sql) => ({ policy: accessPolicy(sql) }),
+    payload: ["mutationId", "commandDigest"],
+    prepare(payload) {
+      const mutationId = uuidOf(payload, "mutationId");
+      const commandDigest = sha256Of(payload, "commandDigest");
+      return ({ sql }) => {
+        const row = receipt(sql, mutationId, commandDigest);
+        if (row === null) return { found: false, receipt: null };
+        const result = JSONparse(row["result_json"] as string);
+        return { found: true, receipt: { mutationId, operation: row["operation"], commandDigest, result, createdAt: row["created_at"] } };
+      };
+    },
+  },
+  "control.receipt.ack": {
+    since: "department-worker-project-v2.5",
+    mutation: false,
+    payload: ["mutationId", "commandDigest"],
+    prepare(payload) {
+      const mutationId = uuidOf(payload, "mutationId");
+      const commandDigest = sha256Of(payload, "commandDigest");
+      return ({ sql }) => {
+        receipt(sql, mutationId, commandDigest);
+        sql.exec("DELETE FROM receipts WHERE mutation_id = ?", mutationId);
+        return { acknowledged: true };
+      };
+    },
   },
 };
 
-const commands = Object.assign(bare<Command>(), table);
+const commands = Object.assign(
+  bare<Command>(), accessPolicyCommands, runtimeConfigCommands, receiptCommands, secretsCommands, settingsCommands, accountCommands,
+);
 
 /** commandFor finds an operation's command. */
 export function commandFor(operation: string): Command | null {

@@ -45,6 +45,20 @@ export function understands(built: string, since: Policy): boolean {
   return POLICIES.indexOf(built as Policy) >= POLICIES.indexOf(since);
 }
 
+/** Features are the parts of the runtime that only some policies have. */
+export interface Features {
+  readonly secrets: boolean;
+  /** Operation settings and service accounts. */
+  readonly settings: boolean;
+}
+
+export function featuresOf(constants: Constants): Features {
+  return {
+    secrets: understands(constants.builderPolicy, "department-worker-project-v2.6"),
+    settings: understands(constants.builderPolicy, "department-worker-project-v2.8"),
+  };
+}
+
 /** readConstants reads the text that the builder wrote. */
 export function readConstants(text: string): Constants {
   return JSONparse(text) as Constants;

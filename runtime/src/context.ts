@@ -1,8 +1,10 @@
 // What a handler sees: ctx.
 
 import type { Ctx, Json, LogFields, SqlResult, SqlValue } from "@teamsync/edge-worker";
+import type { Account } from "./accounts";
 import type { CallerClaim } from "./assertion";
-import { deepFreeze, Error, freeze, JSONstringify, log, platformFetch, String } from "./intrinsics";
+import type { Features } from "./constants";
+import { deepFreeze, defineProperty, Error, freeze, getOwn, JSONstringify, log, platformFetch, String } from "./intrinsics";
 
 /** MAX_ROWS bounds one query's result: it is held in memory as a whole. */
 export const MAX_ROWS = 10_000;
@@ -64,24 +66,47 @@ export function authorStorage(storage: DurableObjectStorage): Ctx["storage"] {
   }) as Ctx["storage"];
 }
 
-export interface Invocation {
-  operation: string;
+/** Given is what the control instance gave for one invocation. */
+export interface Given {
   caller: CallerClaim;
+  /** Frozen already: all invocations share it. */
   config: Json;
+  secrets: Ctx["secrets"];
+  serviceAccount: Account | null;
+}
+
+export interface Invocation extends Given {
+  operation: string;
+  features: Features;
+}
+
+/** secretReader gives out values by name; nothing lists or prints them. */
+export function secretReader(values: Record<string, string>): Ctx["secrets"] {
+  return freeze({ get: (name: string) => (getOwn(values, name) as string | undefined) ?? null });
+}
+
+/** identity shows an account. Whatever lists, logs or copies the object leaves the password out. */
+function identity(account: Account | null): Ctx["serviceAccount"] {
+  if (account === null) return null;
+  const { id, username, password } = account;
+  return freeze(defineProperty({ id, username }, "password", { value: password })) as Ctx["serviceAccount"];
 }
 
 export function makeContext(call: Invocation, storage: Ctx["storage"], staticData: Ctx["staticData"]): Ctx {
   const { kind, sub, company_id, department_id, roles, request_id } = call.caller;
-  return freeze({
+  const ctx = {
     storage,
     staticData,
-    config: deepFreeze(call.config) as Ctx["config"],
+    config: call.config as Ctx["config"],
     caller: deepFreeze({ kind, sub, companyId: company_id, departmentId: department_id, roles }),
     operation: call.operation,
     requestId: request_id,
     fetch: platformFetch as Ctx["fetch"],
     log: logger(call.operation, request_id),
-  });
+    ...(call.features.secrets ? { secrets: call.secrets } : {}),
+    ...(call.features.settings ? { serviceAccount: identity(call.serviceAccount) } : {}),
+  };
+  return freeze(ctx) as Ctx;
 }
 
 function logger(operation: string, requestId: string): Ctx["log"] {

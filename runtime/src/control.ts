@@ -1,16 +1,40 @@
 // The control instance: it executes signed commands and keeps their state.
 
-import { Array, Date, hasOwn, JSONparse, JSONstringify, Object } from "./intrinsics";
-import { type Claims, checkBody, generationMismatch, now, replayed, type Verifier } from "./assertion";
+import { Date, hasOwn, JSONparse, Object, String } from "./intrinsics";
+import { admit } from "./access";
+import { type Account, account } from "./accounts";
+import { type CallerClaim, type Claims, checkBody, generationMismatch, now, replayed, type Verifier } from "./assertion";
 import { MAX_CONTROL_BODY, readBody } from "./body";
-import { type Command, commandFor, runtimeConfig, unknownOperation } from "./commands";
-import { type Constants, understands } from "./constants";
-import { canonicalJSON, fromUTF8, sameText, sha256, utf8 } from "./encoding";
+import { commandFor, receipt, type Result, type State, storeReceipt, unknownOperation, type Work } from "./commands";
+import { configText } from "./config";
+import { type Constants, type Features, featuresOf, understands } from "./constants";
+import { canonicalJSON, fromUTF8, isCanonical, sameText, sha256, utf8 } from "./encoding";
+import { bad, exactKeys, isObject, UUID } from "./fields";
 import { json, Refusal } from "./refusal";
-import { createTables, first } from "./tables";
+import { forbiddenKey } from "./schema";
+import { secretValues } from "./secrets";
+import { INHERIT, isStaged, reconcile, settingOf } from "./settings";
+import { createTables, first, sharedVersion } from "./tables";
 
 const COMMAND_DOMAIN = "teamsync-edge-worker-command";
-const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+
+/** SHARED_HEADER says which version of the shared state the data instance has. */
+export const SHARED_HEADER = "x-shared-version";
+
+/** Shared is what changes only by commands: the data instance keeps it in memory. */
+export interface Shared {
+  version: number;
+  config: unknown;
+  secrets: Record<string, string>;
+}
+
+/** InvocationContext is what the control instance gives for one invocation. */
+export interface InvocationContext {
+  caller: CallerClaim;
+  serviceAccount: Account | null;
+  /** null when the data instance has the current version. */
+  shared: Shared | null;
+}
 
 /** Envelope is the body of a control request. */
 interface Envelope {
@@ -23,11 +47,13 @@ interface Envelope {
 
 export class Control {
   readonly #constants: Constants;
+  readonly #features: Features;
   readonly #verifier: Verifier;
   readonly #storage: DurableObjectStorage;
 
   constructor(constants: Constants, verifier: Verifier, storage: DurableObjectStorage) {
     this.#constants = constants;
+    this.#features = featuresOf(constants);
     this.#verifier = verifier;
     this.#storage = storage;
     createTables(storage.sql);
@@ -40,13 +66,30 @@ export class Control {
   }
 
   /**
-   * #context gives the data instance what an invocation needs. It checks the
-   * same assertion as the data instance, but does not use up its id and does
-   * not see the body.
+   * #context decides whether the caller may invoke the operation and gives the
+   * data instance what the handler needs. It checks the same assertion as the
+   * data instance, but does not use up its id and does not see the body.
    */
   async #context(request: Request): Promise<Response> {
-    await this.#verifier.verify(request.headers.get("authorization"), "invoke", null);
-    return json(200, { config: JSONparse(runtimeConfig(this.#storage.sql)) });
+    const claims = await this.#verifier.verify(request.headers.get("authorization"), "invoke", null);
+    const { sql } = this.#storage;
+    this.#reconcile();
+    const { releaseGeneration } = this.#constants;
+    const setting = this.#features.settings ? settingOf(sql, releaseGeneration, claims.op) : INHERIT;
+    const given: InvocationContext = { caller: admit(sql, setting, claims.caller!), serviceAccount: null, shared: null };
+    if (setting.serviceAccountId !== null) given.serviceAccount = account(sql, setting.serviceAccountId);
+    const version = sharedVersion(sql);
+    if (request.headers.get(SHARED_HEADER) !== String(version)) {
+      given.shared = { version, config: JSONparse(configText(sql)), secrets: this.#features.secrets ? secretValues(sql) : {} };
+    }
+    return json(200, given);
+  }
+
+  /** #reconcile belongs to each request that this release accepts. */
+  #reconcile(): void {
+    const { releaseGeneration } = this.#constants;
+    if (!this.#features.settings || !isStaged(this.#storage.sql, releaseGeneration)) return;
+    this.#storage.transactionSync(() => reconcile(this.#storage.sql, releaseGeneration));
   }
 
   async #command(request: Request): Promise<Response> {
@@ -63,10 +106,12 @@ export class Control {
     if (!sameText(digest, envelope.commandDigest)) {
       throw Refusal.coded(409, "command_digest_mismatch", "The command differs from its digest");
     }
+    const work = await this.#prepare(envelope);
     // From here on nothing waits: the id is used up and the command executed
     // without another request in between.
     this.#useOnce(claims);
-    const result = this.#execute(envelope);
+    this.#reconcile();
+    const result = this.#execute(envelope, work);
     return json(200, { operation: envelope.operation, releaseGeneration: envelope.releaseGeneration, result });
   }
 
@@ -80,37 +125,38 @@ export class Control {
     sql.exec("INSERT INTO assertion_ids (jti, expires_at) VALUES (?, ?)", claims.jti, claims.exp);
   }
 
-  #execute(envelope: Envelope): Record<string, unknown> {
+  /** #prepare checks all of the command that does not depend on the state. */
+  async #prepare(envelope: Envelope): Promise<Work> {
     const command = commandFor(envelope.operation);
     if (command === null || !understands(this.#constants.builderPolicy, command.since)) throw unknownOperation();
-    checkPayload(command, envelope);
-    if (!command.mutation) return command.run(this.#storage.sql, envelope.payload);
-    return this.#storage.transactionSync(() => this.#mutate(command, envelope));
+    if (command.mutation !== hasOwn(envelope, "mutationId")) {
+      throw bad(["mutationId"], command.mutation ? "A mutation needs a mutationId" : "Only a mutation has a mutationId");
+    }
+    exactKeys(envelope.payload, command.payload, ["payload"]);
+    return command.prepare(envelope.payload);
   }
 
-  /**
-   * #mutate runs a mutation and stores its receipt in one transaction. A
-   * repeated mutation gets the receipt; another one under the same id is a
-   * conflict (decision D10).
-   */
-  #mutate(command: Command, envelope: Envelope): Record<string, unknown> {
-    const sql = this.#storage.sql;
-    const stored = first(sql, "SELECT command_digest, result_json FROM receipts WHERE mutation_id = ?", envelope.mutationId);
-    if (stored !== null) {
-      if (stored["command_digest"] === envelope.commandDigest) return JSONparse(stored["result_json"] as string);
-      throw Refusal.coded(409, "mutation_conflict", "The mutation id was used for another command");
-    }
-    const result = command.run(sql, envelope.payload);
-    sql.exec(
-      "INSERT INTO receipts (mutation_id, operation, command_digest, result_json, created_at) VALUES (?, ?, ?, ?, ?)",
-      envelope.mutationId, envelope.operation, envelope.commandDigest, JSONstringify(result), new Date().toISOString(),
+  #execute(envelope: Envelope, work: Work): Result {
+    const state = { sql: this.#storage.sql, constants: this.#constants, now: new Date().toISOString() };
+    return this.#storage.transactionSync(() =>
+      envelope.mutationId === undefined ? work(state) : mutate(state, envelope, envelope.mutationId, work),
     );
-    return result;
   }
 }
 
-function bad(loc: (string | number)[], msg: string): Refusal {
-  return Refusal.problems({ type: "command_invalid", loc: ["body", ...loc], msg });
+/**
+ * mutate runs a mutation and stores its receipt in the same transaction. A
+ * repeated mutation gets the receipt's result; another one under the same id is
+ * a conflict (decision D10). A mutation whose base was not current changed
+ * nothing and leaves no receipt: whoever asks for one learns that nothing was
+ * applied.
+ */
+function mutate(state: State, envelope: Envelope, mutationId: string, work: Work): Result {
+  const stored = receipt(state.sql, mutationId, envelope.commandDigest);
+  if (stored !== null) return JSONparse(stored["result_json"] as string);
+  const result = work(state);
+  if (result["conflict"] !== true) storeReceipt(state, mutationId, envelope.operation, envelope.commandDigest, result);
+  return result;
 }
 
 /** readEnvelope reads the body: canonical JSON with exactly the known keys. */
@@ -124,8 +170,10 @@ function readEnvelope(body: Uint8Array<ArrayBuffer>): Envelope {
     throw bad([], "The body is not JSON");
   }
   if (!isObject(value)) throw bad([], "The body is not an object");
+  const problem = forbiddenKey(value, "body");
+  if (problem !== null) throw bad(problem.loc.slice(1), problem.msg);
   // One spelling for one command: with this no key can be given twice.
-  if (canonicalJSON(value) !== text) throw bad([], "The body is not canonical JSON");
+  if (!isCanonical(value, text)) throw bad([], "The body is not canonical JSON");
   for (const key of Object.keys(value)) {
     if (!["operation", "mutationId", "commandDigest", "releaseGeneration", "payload"].includes(key)) {
       throw bad([key], "The key is not known");
@@ -135,24 +183,8 @@ function readEnvelope(body: Uint8Array<ArrayBuffer>): Envelope {
     if (!hasOwn(value, key) || typeof value[key] !== "string") throw bad([key], "A text is required");
   }
   if (!hasOwn(value, "payload") || !isObject(value["payload"])) throw bad(["payload"], "An object is required");
-  if (hasOwn(value, "mutationId") && !(typeof value["mutationId"] === "string" && uuid.test(value["mutationId"]))) {
+  if (hasOwn(value, "mutationId") && !(typeof value["mutationId"] === "string" && UUID.test(value["mutationId"]))) {
     throw bad(["mutationId"], "A UUID is required");
   }
   return value as unknown as Envelope;
-}
-
-function checkPayload(command: Command, envelope: Envelope): void {
-  if (command.mutation !== hasOwn(envelope, "mutationId")) {
-    throw bad(["mutationId"], command.mutation ? "A mutation needs a mutationId" : "Only a mutation has a mutationId");
-  }
-  for (const key of Object.keys(envelope.payload)) {
-    if (!command.payload.includes(key)) throw bad(["payload", key], "The key is not known");
-  }
-  for (const key of command.payload) {
-    if (!hasOwn(envelope.payload, key)) throw bad(["payload", key], "The key is required");
-  }
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

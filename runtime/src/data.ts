@@ -1,20 +1,29 @@
 // The data instance: it holds the author's storage and runs the operations.
 
 import type { Ctx, Json } from "@teamsync/edge-worker";
-import { call, JSONparse, JSONstringify, Map } from "./intrinsics";
+import { call, deepFreeze, JSONparse, JSONstringify, Map, Response, String } from "./intrinsics";
 import { type Claims, checkBody, now, replayed, type Verifier } from "./assertion";
 import { answerOf } from "./author";
 import { MAX_INVOKE_BODY, readBody } from "./body";
-import { authorStorage, describeError, makeContext, writeLog } from "./context";
+import { type Constants, type Features, featuresOf } from "./constants";
+import { authorStorage, describeError, type Given, makeContext, secretReader, writeLog } from "./context";
+import { type InvocationContext, SHARED_HEADER } from "./control";
 import { fromUTF8 } from "./encoding";
 import type { Program } from "./program";
-import { Refusal, text } from "./refusal";
+import { Refusal, REFUSAL_HEADER, text } from "./refusal";
 import { forbiddenKey } from "./schema";
 
 /** MAX_IDS bounds the ids of used assertions that are remembered. */
 const MAX_IDS = 100_000;
 const MAX_OUTPUT = 4 * 1024 * 1024; // characters
 const CONTEXT_URL = "https://control/__internal/context";
+
+/** SharedMemory is the last version of what all invocations share. */
+interface SharedMemory {
+  readonly version: number;
+  readonly config: Json;
+  readonly secrets: Ctx["secrets"];
+}
 
 export class Data {
   readonly #program: Program;
@@ -23,8 +32,11 @@ export class Data {
   readonly #control: () => DurableObjectStub;
   readonly #used = new Map<string, number>(); // expiry by id
   #pruned = 0;
+  #shared: SharedMemory = { version: -1, config: null, secrets: secretReader({}) };
+  readonly #features: Features;
 
-  constructor(program: Program, verifier: Verifier, storage: DurableObjectStorage, control: () => DurableObjectStub) {
+  constructor(constants: Constants, program: Program, verifier: Verifier, storage: DurableObjectStorage, control: () => DurableObjectStub) {
+    this.#features = featuresOf(constants);
     this.#program = program;
     this.#verifier = verifier;
     this.#storage = authorStorage(storage);
@@ -41,11 +53,13 @@ export class Data {
     this.#useOnce(claims);
     const operation = this.#program.operations.get(id);
     if (!operation) throw Refusal.coded(404, "operation_unknown", "The Worker's release has no such operation");
+    const given = await this.#admitted(authorization!);
+    if (given instanceof Response) return given;
+    // Not before: who may not invoke an operation learns nothing of its schema.
     const input = readInput(body);
     const problems = operation.input?.problems(input, "body") ?? [];
     if (problems.length > 0) throw Refusal.problems(...problems);
-    const config = await this.#config(authorization!);
-    const ctx = makeContext({ operation: id, caller: claims.caller!, config }, this.#storage, this.#program.staticData);
+    const ctx = makeContext({ ...given, operation: id, features: this.#features }, this.#storage, this.#program.staticData);
     return this.#run(id, input, ctx);
   }
 
@@ -67,11 +81,26 @@ export class Data {
     this.#used.set(claims.jti, claims.exp);
   }
 
-  /** #config asks the control instance, which checks the assertion itself. */
-  async #config(authorization: string): Promise<Json> {
-    const answer = await this.#control().fetch(CONTEXT_URL, { headers: { authorization } });
+  /**
+   * #admitted asks the control instance, which checks the assertion itself,
+   * whether the caller may invoke the operation. Configuration and secrets come
+   * along when they are not the ones that are in memory.
+   */
+  async #admitted(authorization: string): Promise<Given | Response> {
+    const known = this.#shared;
+    const headers = { authorization, [SHARED_HEADER]: String(known.version) };
+    const answer = await this.#control().fetch(CONTEXT_URL, { headers });
+    if (answer.headers.get(REFUSAL_HEADER) === "access") return answer;
     if (answer.status !== 200) throw Refusal.coded(503, "worker_context_unavailable", "The Worker's settings cannot be read");
-    return (JSONparse(await answer.text()) as { config: Json }).config;
+    const given = JSONparse(await answer.text()) as InvocationContext;
+    let shared = known;
+    if (given.shared !== null) {
+      const { version, config, secrets } = given.shared;
+      shared = { version, config: deepFreeze(config) as Json, secrets: secretReader(secrets) };
+      // Answers may overtake each other: the memory never goes back.
+      if (version > this.#shared.version) this.#shared = shared;
+    }
+    return { caller: given.caller, serviceAccount: given.serviceAccount, config: shared.config, secrets: shared.secrets };
   }
 
   async #run(id: string, input: Json, ctx: Ctx): Promise<Response> {

@@ -1,6 +1,6 @@
 // Bytes and texts: strict base64url, hex, UTF-8, canonical JSON, SHA-256.
 
-import { Array, digest, JSONstringify, Math, Object, TextDecoder, TextEncoder, Uint8Array } from "./intrinsics";
+import { Array, digest, JSONstringify, Math, Object, SyntaxError, TextDecoder, TextEncoder, Uint8Array } from "./intrinsics";
 
 export type Bytes = Uint8Array<ArrayBuffer>;
 
@@ -65,8 +65,17 @@ export function sameText(a: string, b: string): boolean {
   return difference === 0;
 }
 
-/** canonicalJSON gives JSON data the form of RFC 8785. */
+const loneSurrogate = /\p{Cs}/u;
+
+/** canonicalText writes a text; the RFC has no form for half of a surrogate pair. */
+function canonicalText(text: string): string {
+  if (loneSurrogate.test(text)) throw new SyntaxError("a text is not Unicode");
+  return JSONstringify(text);
+}
+
+/** canonicalJSON gives JSON data the form of RFC 8785; it throws for text that is not Unicode. */
 export function canonicalJSON(value: unknown): string {
+  if (typeof value === "string") return canonicalText(value);
   if (typeof value !== "object" || value === null) return JSONstringify(value);
   if (Array.isArray(value)) {
     let text = "[";
@@ -78,7 +87,16 @@ export function canonicalJSON(value: unknown): string {
   let text = "{";
   for (let i = 0; i < keys.length; i++) {
     const key = keys[i]!;
-    text += (i > 0 ? "," : "") + JSONstringify(key) + ":" + canonicalJSON((value as Record<string, unknown>)[key]);
+    text += (i > 0 ? "," : "") + canonicalText(key) + ":" + canonicalJSON((value as Record<string, unknown>)[key]);
   }
   return text + "}";
+}
+
+/** isCanonical tells whether the text is the canonical form of the value that was read from it. */
+export function isCanonical(value: unknown, text: string): boolean {
+  try {
+    return canonicalJSON(value) === text;
+  } catch {
+    return false;
+  }
 }

@@ -14,8 +14,8 @@ export const {
   String, SyntaxError, TextDecoder, TextEncoder, TypeError, URL, Uint8Array, WeakMap,
 } = scope;
 
-export const { freeze } = Object;
-const { create, defineProperty, getOwnPropertyDescriptor, getPrototypeOf } = Object;
+export const { defineProperty, freeze } = Object;
+const { create, getOwnPropertyDescriptor, getPrototypeOf } = Object;
 const { apply, ownKeys } = Reflect;
 
 // Own properties of these two objects could be replaced, so their methods are

@@ -10,27 +10,35 @@ export interface Problem {
 }
 
 /**
- * REFUSAL_HEADER marks what a door says of its own channel. An author chooses
- * codes but no headers, so no answer of a Worker can pass for the door's.
+ * REFUSAL_HEADER marks what the runtime says of its own: `door` of the channel,
+ * `access` to a caller who may not invoke the operation. An author chooses
+ * codes but no headers, so no answer of a Worker can pass for one of these.
  */
-const REFUSAL_HEADER = "x-edge-workers-refusal";
+export const REFUSAL_HEADER = "x-edge-workers-refusal";
+
+type Mark = "door" | "access" | null;
 
 /** Refusal is thrown to end a request with a given answer. */
 export class Refusal extends Error {
   readonly status: number;
   readonly detail: unknown;
-  readonly #door: boolean;
+  readonly #mark: Mark;
 
-  private constructor(status: number, detail: unknown, door = false) {
+  private constructor(status: number, detail: unknown, mark: Mark = null) {
     super("refused");
     this.status = status;
     this.detail = detail;
-    this.#door = door;
+    this.#mark = mark;
   }
 
   /** door makes the refusal of an assertion, marked as the door's own. */
   static door(status: number, code: string, message: string): Refusal {
-    return new Refusal(status, { code, message }, true);
+    return new Refusal(status, { code, message }, "door");
+  }
+
+  /** access makes the refusal of a caller. */
+  static access(status: number, detail: unknown): Refusal {
+    return new Refusal(status, detail, "access");
   }
 
   /** coded makes an answer {"detail": {code, message}}. */
@@ -49,7 +57,7 @@ export class Refusal extends Error {
 
   response(): Response {
     const body = JSONstringify({ detail: this.detail });
-    return this.#door ? text(this.status, body, { [REFUSAL_HEADER]: "door" }) : text(this.status, body);
+    return this.#mark === null ? text(this.status, body) : text(this.status, body, { [REFUSAL_HEADER]: this.#mark });
   }
 }
 

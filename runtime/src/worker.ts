@@ -36,7 +36,7 @@ export function createWorker(constantsText: string, author: unknown) {
       if (ctx.id.equals(control)) {
         this.#instance = new Control(constants, verifier, ctx.storage);
       } else if (ctx.id.equals(namespace.idFromName("data"))) {
-        this.#instance = new Data(program, verifier, ctx.storage, () => namespace.get(control));
+        this.#instance = new Data(constants, program, verifier, ctx.storage, () => namespace.get(control));
       } else {
         this.#instance = null;
       }

@@ -48,13 +48,32 @@ export interface Storage {
   transaction<T>(work: () => T): T;
 }
 
-/** Who invokes the operation. */
+/**
+ * Who invokes the operation. `api_key` is said only of a key that was found
+ * right for this operation.
+ */
 export interface Caller {
   readonly kind: "member" | "api_key" | "public" | "system";
   readonly sub: string;
   readonly companyId: string;
   readonly departmentId: string;
   readonly roles: readonly string[];
+}
+
+/** The Worker's secrets. */
+export interface Secrets {
+  /** The value of a secret as it is at the start of the invocation; null when there is none of that name. */
+  get(name: string): string | null;
+}
+
+/**
+ * The identity that an operation uses for its own outbound calls. `password` is
+ * not enumerable: logging, spreading or JSON.stringify leaves it out.
+ */
+export interface ServiceAccount {
+  readonly id: string;
+  readonly username: string;
+  readonly password: string;
 }
 
 /** Fields of a log line, as JSON. */
@@ -76,6 +95,9 @@ export interface Ctx {
   readonly config: { readonly [key: string]: FrozenJson };
   /** The files below static/, by their path below it: *.json parsed, others as text. */
   readonly staticData: { readonly [path: string]: FrozenJson };
+  readonly secrets: Secrets;
+  /** The account bound to the operation, else the default one; null without either or without credentials. */
+  readonly serviceAccount: ServiceAccount | null;
   readonly caller: Caller;
   /** The id of the operation. */
   readonly operation: string;
