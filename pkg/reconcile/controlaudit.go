@@ -84,15 +84,17 @@ const (
 	controlStart = outbox.ControlLeaseTTL / 2
 )
 
+// roundLine is the log line of each round; its words are fixed (S1-278, S1-279).
+const roundLine = "Edge Worker control audit: claimed=%d completed=%d failed=%d retry=%d retired=%d ack_claimed=%d acked=%d ack_failed=%d ack_retry=%d ack_retired=%d"
+
 // RunOnce does the recovery pass and then the acknowledgement pass, each with
 // full batches one after the other until one is not full or its half of the
 // budget is used up. An error of one pass does not keep the other from running.
 func (c *ControlAuditor) RunOnce(ctx context.Context, budget time.Duration) (Result, error) {
 	result := Result{}
 	err := errors.Join(c.pass(ctx, budget/2, result, c.recoverBatch), c.pass(ctx, budget/2, result, c.ackBatch))
-	// S1-278, S1-279: the words and numbers of this line are fixed, zeros too.
 	//nolint:sloglint // the counters are part of the message
-	c.p.Log.InfoContext(ctx, fmt.Sprintf("Edge Worker control audit: claimed=%d completed=%d failed=%d retry=%d retired=%d ack_claimed=%d acked=%d ack_failed=%d ack_retry=%d ack_retired=%d",
+	c.p.Log.InfoContext(ctx, fmt.Sprintf(roundLine,
 		result[controlClaimed], result[controlCompleted], result[controlFailed]+result[controlInvalid], result[controlRetry], result[controlRetired],
 		result[ackClaimed], result[ackDone], result[ackFailed], result[ackRetry], result[ackRetired]))
 	return result, err

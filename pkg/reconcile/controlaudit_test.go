@@ -490,6 +490,14 @@ func TestControlRetiredCompany(t *testing.T) {
 				t.Errorf("a department row of another company: %v", result)
 			}
 			s.Exec("UPDATE edge_worker_outbox SET status = 'pending', next_attempt_at = '2020-01-01 00:00:00' WHERE id = ?", row.ID)
+			s.Exec("UPDATE departments SET deleted_at = '2026-01-01 00:00:00' WHERE id = ?", s.Tenant.DepartmentID)
+			must(t, s.DB.Tx(t.Context(), func(tx *database.Tx) error {
+				return audit.Write(tx, audit.Fact{ID: uuid.NewString(), Tenant: s.Tenant, Actor: audit.System("host"), Action: "department.worker_retired", Result: audit.Succeeded})
+			}))
+			if result := s.round(); result["retired"] != 0 || result["failed"] != 1 || len(s.gateway.requests()) != 0 {
+				t.Errorf("another company's deleted department: %v", result)
+			}
+			s.Exec("UPDATE edge_worker_outbox SET status = 'pending', next_attempt_at = '2020-01-01 00:00:00' WHERE id = ?", row.ID)
 			s.Exec("DELETE FROM departments WHERE id = ?", s.Tenant.DepartmentID)
 			s.Exec("INSERT INTO edge_workers (id, company_id, department_id, script_name) VALUES (?, ?, ?, 'dw-x')", row.WorkerID, other.CompanyID, other.DepartmentID)
 			if result := s.round(); result["retired"] != 0 || result["failed"] != 1 || len(s.gateway.requests()) != 0 {
@@ -700,6 +708,73 @@ func TestControlRoundsAtOnce(t *testing.T) {
 			sum := results[0]["completed"] + results[1]["completed"] + again["completed"]
 			if sum != outbox.ControlBatch+3 || len(s.facts()) != sum || count(s.gateway.requests(), "control.receipt.get") != sum {
 				t.Errorf("%v, %v, %v: %d facts", results[0], results[1], again, len(s.facts()))
+			}
+		})
+	})
+}
+
+// A round that is stopped gives back what it has not begun, uncounted and due at
+// once, and what it has begun with one attempt; the next round ends them all.
+func TestControlStoppedRound(t *testing.T) {
+	each(t, func(t *testing.T, p *plane.Plane) {
+		told(t, p, func(s *story) {
+			const n = 30
+			var rows []models.Outbox
+			for range n {
+				rows = append(rows, s.lost(settings.SecretsDelete))
+			}
+			ctx, stop := context.WithCancel(context.Background())
+			plain := s.gateway.answer
+			s.gateway.answer = func(asked) any { stop(); return nil }
+			result, err := s.lane.RunOnce(ctx, time.Minute)
+			if err != nil || result["claimed"] != n || result["released"] == 0 || result["released"]+result["retry"] != n || len(s.facts()) != 0 {
+				t.Fatalf("%v, %v", result, err)
+			}
+			uncounted := 0
+			for _, before := range rows {
+				row := s.row(before.ID)
+				if row.Status != models.OutboxPending || row.LeaseOwner != "" || row.LeaseExpiresAt != nil {
+					t.Errorf("%+v", row)
+				}
+				if row.Attempts == 0 && row.LastErrorCode == "" && !row.NextAttemptAt.After(row.UpdatedAt) {
+					uncounted++
+				}
+				s.due(row.ID)
+			}
+			s.gateway.answer = plain
+			s.gateway.requests()
+			if again := s.round(); uncounted != result["released"] || again["completed"] != n || len(s.facts()) != n {
+				t.Errorf("%d uncounted of %v; then %v", uncounted, result, again)
+			}
+		})
+	})
+}
+
+// The same in the acknowledgement pass: the rows stay in the queue.
+func TestControlStoppedAcknowledgements(t *testing.T) {
+	each(t, func(t *testing.T, p *plane.Plane) {
+		told(t, p, func(s *story) {
+			const n = 30
+			var rows []models.Outbox
+			for range n {
+				rows = append(rows, s.completed(settings.SecretsDelete))
+			}
+			ctx, stop := context.WithCancel(context.Background())
+			plain := s.gateway.answer
+			s.gateway.answer = func(asked) any { stop(); return nil }
+			result, err := s.lane.RunOnce(ctx, time.Minute)
+			if err != nil || result["ack_claimed"] != n || result["ack_released"] == 0 || result["ack_released"]+result["ack_retry"] != n {
+				t.Fatalf("%v, %v", result, err)
+			}
+			for _, before := range rows {
+				if row := s.row(before.ID); row.Status != models.OutboxCompleted || row.NextAttemptAt == nil || (row.Attempts == 0) != (row.LastErrorCode == "") {
+					t.Errorf("%+v", row)
+				}
+				s.due(before.ID)
+			}
+			s.gateway.answer = plain
+			if again := s.round(); again["acked"] != n {
+				t.Errorf("%v", again)
 			}
 		})
 	})

@@ -306,6 +306,10 @@ func TestConfigReceipts(t *testing.T) {
 		for _, value := range []string{`{"b":1,"a":[true]}`, `{"a":[true], "b":1}`, `{"a":[true],"b":1.0}`, `[]`, `null`, ``, `{`} {
 			unusable(t, want, answer(want, with(result, "current", configAt(4, value))), value)
 		}
+		for _, value := range []string{`{"a":[true], "b":1}`, `{"b":1,"a":[true]}`} { // with the hash of the canonical form
+			canonicalHash := configAt(4, `{"a":[true],"b":1}`)["sha256"]
+			unusable(t, want, answer(want, with(result, "current", with(configAt(4, value), "sha256", canonicalHash))), value)
+		}
 		unusable(t, want, answer(want, inside(result, "sha256", canonical.SHA256([]byte("x")))), "another hash")
 	}
 	want, result := expect(t, settings.RuntimeConfigReplace), results()[settings.RuntimeConfigReplace]
