@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -216,7 +217,8 @@ func must2(t testing.TB, err error) {
 
 // due ends the row's grace or pause.
 func (s *story) due(id string) {
-	s.Exec("UPDATE edge_worker_outbox SET next_attempt_at = '2020-01-01 00:05:00' WHERE id = ? AND next_attempt_at IS NOT NULL", id)
+	past := time.Date(2020, 1, 1, 0, 5, 0, 0, time.UTC)
+	s.Exec("UPDATE edge_worker_outbox SET next_attempt_at = ? WHERE id = ? AND next_attempt_at IS NOT NULL", past, id)
 }
 
 // completed is a row whose receipt is still to be acknowledged.
@@ -294,6 +296,11 @@ func TestControlRecoversEachOperation(t *testing.T) {
 				}
 				payload, err := outbox.DecodeControl(row)
 				must(t, err)
+				digest, err := canonical.JSONDigest("edge-worker-control-audit", map[string]any{"operation": operation, "command": payload.Command})
+				must(t, err)
+				if fact.Digest != digest || fact.Digest == payload.CommandDigest || strings.Contains(string(payload.Command), "canary") {
+					t.Errorf("%s: the digest is not that of what may be stored", operation)
+				}
 				for _, a := range seen {
 					var query map[string]string
 					must(t, json.Unmarshal(a.Payload, &query))
@@ -310,6 +317,36 @@ func TestControlRecoversEachOperation(t *testing.T) {
 			must(t, err)
 			if strings.Contains(string(everything), "canary") {
 				t.Error("a secret is in a row, a fact or the log")
+			}
+		})
+	})
+}
+
+// D12, S1-165: a request that has its answer settles its own row with the very
+// fact that the lane would have written; the lane only acknowledges. Once the
+// lane has tried the row the request is too late.
+func TestControlRequestSettlesFirst(t *testing.T) {
+	each(t, func(t *testing.T, p *plane.Plane) {
+		told(t, p, func(s *story) {
+			complete := func(row models.Outbox) error {
+				return s.DB.Tx(t.Context(), func(tx *database.Tx) error { return settings.Complete(tx, row, false) })
+			}
+			row := s.row(s.lost(settings.SecretsPut).ID)
+			must(t, complete(row))
+			want, err := settings.Fact(row, false)
+			must(t, err)
+			facts, result, seen := s.facts(), s.round(), s.gateway.requests()
+			if len(facts) != 1 || facts[0].ID != row.ID || facts[0].Digest != want.Digest || result["claimed"] != 0 || result["acked"] != 1 || count(seen, "control.receipt.get") != 0 {
+				t.Errorf("%+v, %v, %+v", facts, result, seen)
+			}
+			s.Exec("UPDATE edge_worker_outbox SET status = 'pending', next_attempt_at = '2020-01-01 00:00:00' WHERE id = ?", row.ID)
+			if again := s.round(); again["completed"] != 1 || len(s.facts()) != 1 {
+				t.Errorf("the lane writes another fact: %v", again)
+			}
+			late := s.row(s.lost(settings.SecretsDelete).ID)
+			s.round()
+			if err := complete(late); !errors.Is(err, models.ErrStaleTransition) || len(s.facts()) != 2 {
+				t.Errorf("too late: %v, %d facts", err, len(s.facts()))
 			}
 		})
 	})

@@ -6,6 +6,7 @@ import (
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/audit"
 	"github.com/teamsync/edge-workers/pkg/canonical"
+	"github.com/teamsync/edge-workers/pkg/database"
 	"github.com/teamsync/edge-workers/pkg/outbox"
 )
 
@@ -33,7 +34,7 @@ func Fact(row models.Outbox, noOp bool) (audit.Fact, error) {
 	if err != nil {
 		return audit.Fact{}, err
 	}
-	digest, err := canonical.JSONDigest(auditDomain, map[string]any{"operation": p.Operation, "command": p.Command, "noOp": noOp})
+	digest, err := canonical.JSONDigest(auditDomain, map[string]any{"operation": p.Operation, "command": p.Command})
 	if err != nil {
 		return audit.Fact{}, fmt.Errorf("audit digest: %w", err)
 	}
@@ -43,6 +44,22 @@ func Fact(row models.Outbox, noOp bool) (audit.Fact, error) {
 		Action: Action(Operation(p.Operation), noOp), ResourceType: ResourceType, ResourceID: row.WorkerID,
 		Result: audit.Succeeded, Digest: digest,
 	}, nil
+}
+
+// Complete ends the request's row of an applied mutation and writes its fact in
+// the caller's transaction, as CheckResult told of the answer.
+// models.ErrStaleTransition says that the recovery lane has taken the row over:
+// it writes the same fact.
+func Complete(tx *database.Tx, row models.Outbox, noOp bool) error {
+	fact, err := Fact(row, noOp)
+	if err != nil {
+		return err
+	}
+	err = outbox.CompleteControl(tx, row)
+	if err != nil {
+		return err
+	}
+	return audit.Write(tx, fact)
 }
 
 // Expected is what a receipt of the row's mutation must speak of. It fails for
