@@ -142,15 +142,28 @@ func (c *Client) Call(ctx context.Context, command Command) (json.RawMessage, er
 	return c.exchange(req, command)
 }
 
+// CommandDigest is the digest by which a command is known: that of its
+// operation and its whole payload. A nil payload is {}.
+func CommandDigest(operation string, payload any) (string, error) {
+	if payload == nil {
+		payload = map[string]any{}
+	}
+	digest, err := canonical.JSONDigest(commandDomain, map[string]any{"operation": operation, "payload": payload})
+	if err != nil {
+		return "", fmt.Errorf("command digest: %w", err)
+	}
+	return digest, nil
+}
+
 // encode makes the canonical body with the digest over operation and payload.
 func encode(command Command) ([]byte, error) {
 	payload := command.Payload
 	if payload == nil {
 		payload = map[string]any{}
 	}
-	digest, err := canonical.JSONDigest(commandDomain, map[string]any{"operation": command.Operation, "payload": payload})
+	digest, err := CommandDigest(command.Operation, payload)
 	if err != nil {
-		return nil, fmt.Errorf("command digest: %w", err)
+		return nil, err
 	}
 	fields := map[string]any{
 		"operation": command.Operation, "commandDigest": digest, "releaseGeneration": command.Generation, "payload": payload,

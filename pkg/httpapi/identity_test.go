@@ -48,6 +48,8 @@ func calls(t *testing.T, id ids) map[string]call {
 		"getVersionSource": {"GET", "/worker/versions/" + id.version + "/source", "", ""},
 		"createDeployment": {"POST", "/worker/deployments", "application/json", deployment},
 		"getDeployment":    {"GET", "/worker/deployments/" + id.ticket, "", ""},
+		"listAudit":        {"GET", "/worker/audit", "", ""},
+		"listCompanyAudit": {"GET", "/company/audit", "", ""},
 		"invokeOperation":  {"POST", "/worker/invoke/echo.say", "application/json", "{}"},
 		"publicGet":        {"GET", "/w/" + id.script + "/say", "", ""},
 		"publicPost":       {"POST", "/w/" + id.script + "/say", "application/json", "{}"},
@@ -148,8 +150,8 @@ func TestEveryRouteNeedsItsRole(t *testing.T) {
 	manager, company, platform := auth.DepartmentManager, auth.CompanyAdmin, auth.PlatformAdmin
 	needed := map[string]auth.Role{
 		"getWorker": manager, "submitVersion": manager, "listVersions": manager, "getVersion": manager, "getVersionSource": manager,
-		"createDeployment": manager, "getDeployment": manager,
-		"listDepartments": company, "getDepartment": company, "repairDepartment": company,
+		"createDeployment": manager, "getDeployment": manager, "listAudit": manager,
+		"listDepartments": company, "getDepartment": company, "repairDepartment": company, "listCompanyAudit": company,
 		"putCompany": platform, "deleteCompany": platform, "putDepartment": platform, "deleteDepartment": platform,
 	}
 	for id, c := range calls(t, unknown()) {

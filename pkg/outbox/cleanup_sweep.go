@@ -18,10 +18,6 @@ const (
 	CleanupLeaseTTL = 300 * time.Second
 	// CleanupBatch is the intents of one claim (S0-75).
 	CleanupBatch = 50
-	// cleanupFirstDelay doubles with each failed attempt up to cleanupMaxDelay
-	// (S0-86).
-	cleanupFirstDelay = 15 * time.Second
-	cleanupMaxDelay   = 3600 * time.Second
 )
 
 // Codes of cleanup intents that a sweep could not settle as done.
@@ -101,25 +97,7 @@ func (o *Outbox) claimCleanups(tx *database.Tx, token string, limit int, now tim
 		}
 		claimed = append(claimed, rows...)
 	}
-	return claimed, takeCleanups(tx, claimed, token, now)
-}
-
-func takeCleanups(tx *database.Tx, rows []models.Outbox, token string, now time.Time) error {
-	if len(rows) == 0 {
-		return nil
-	}
-	ids := make([]string, len(rows))
-	for i, row := range rows {
-		ids[i] = row.ID
-	}
-	taken := tx.Model(&models.Outbox{}).Where("id IN ?", ids).UpdateColumns(map[string]any{
-		"status": models.OutboxLeased, "lease_owner": token, "lease_expires_at": now.Add(CleanupLeaseTTL),
-		"attempts": gorm.Expr("attempts + 1"), "next_attempt_at": nil, "updated_at": now,
-	})
-	if taken.Error == nil && taken.RowsAffected != int64(len(rows)) {
-		return fmt.Errorf("take the cleanup intents: %w (%d of %d rows)", models.ErrStaleTransition, taken.RowsAffected, len(rows))
-	}
-	return taken.Error
+	return claimed, take(tx, claimed, token, now, CleanupLeaseTTL)
 }
 
 // SettleCleanup ends a leased intent: completed when its objects are gone,
@@ -143,22 +121,10 @@ func (o *Outbox) SettleCleanup(ctx context.Context, lease Lease, to models.Outbo
 func (o *Outbox) RetryCleanup(ctx context.Context, lease Lease, code, text string) error {
 	return o.endCleanup(ctx, lease, func(now time.Time) map[string]any {
 		return map[string]any{
-			"status": models.OutboxPending, "next_attempt_at": ceil(now.Add(cleanupDelay(lease.Attempts))),
+			"status": models.OutboxPending, "next_attempt_at": ceil(now.Add(backOff(lease.Attempts))),
 			"last_error_code": code, "last_error": nullable(text),
 		}
 	})
-}
-
-// cleanupDelay is the pause after so many attempts.
-func cleanupDelay(attempts int) time.Duration {
-	delay := cleanupFirstDelay
-	for range attempts - 1 {
-		if delay >= cleanupMaxDelay {
-			break
-		}
-		delay *= 2
-	}
-	return min(delay, cleanupMaxDelay)
 }
 
 // HoldCleanup puts a leased intent back until its grace has passed: an object
@@ -168,10 +134,6 @@ func (o *Outbox) HoldCleanup(ctx context.Context, lease Lease) error {
 		return map[string]any{"status": models.OutboxPending, "next_attempt_at": ceil(lease.Row.CreatedAt.Add(CleanupGrace))}
 	})
 }
-
-// ceil rounds up to whole seconds, the precision of next_attempt_at: a row is
-// never due early.
-func ceil(at time.Time) time.Time { return at.Add(time.Second - 1).Truncate(time.Second) }
 
 // endCleanup is one UPDATE that is fenced by the lease; change gets the
 // database's now.

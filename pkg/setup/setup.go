@@ -179,7 +179,13 @@ func (s *System) wire(ctx context.Context, p Params, signer *control.Signer, ser
 	if err != nil {
 		return err
 	}
-	s.runner = &reconcile.Runner{Provider: serving.check, Metrics: sweeps, Log: p.Log, Lanes: []reconcile.Lane{republisher, cleaner}}
+	auditor, err := reconcile.NewControlAuditor(reconcile.ControlAuditParams{
+		DB: s.db, Outbox: s.Outbox, Receipts: serving.receipts(), Owner: p.Owner, Log: p.Log,
+	})
+	if err != nil {
+		return err
+	}
+	s.runner = &reconcile.Runner{Provider: serving.check, Metrics: sweeps, Log: p.Log, Lanes: []reconcile.Lane{republisher, cleaner, auditor}}
 	return s.serve(ctx, p, signer, serving, mirror)
 }
 

@@ -1,5 +1,5 @@
-// openapi.yaml sha256: 4d2558c77f453ac40e1309040eaf9abdabf82c174ce232f3d8c34c1f3e8c2f58
-// openapi.json sha256: 39fa0bbfe1fbf728ab80fdd5798463836aec086464624bf5e605a3360cd8e76c
+// openapi.yaml sha256: 6b786280d31eeef5493c0d72d80dad0a1ae8d155c4f66853c67315557d5259f4
+// openapi.json sha256: 65b454990b22d728c4e3e2961e18cbcc7ecedc19c904bab861f554860e3d01ae
 
 // Package gen provides primitives to interact with the openapi HTTP API.
 //
@@ -166,6 +166,44 @@ func (e SubmitVersionParamsXEdgeWorkersProgress) Valid() bool {
 	default:
 		return false
 	}
+}
+
+// AuditFact One thing that happened. Facts are added and never changed; they hold digests, never values.
+type AuditFact struct {
+	// Action Example: secrets.put
+	Action  string `json:"action"`
+	ActorID string `json:"actor_id"`
+
+	// ActorType Example: user
+	ActorType string `json:"actor_type"`
+
+	// AuthMethod Example: bearer_jwt
+	AuthMethod string    `json:"auth_method"`
+	CreatedAt  time.Time `json:"created_at"`
+
+	// DepartmentID Null for a fact of the company itself.
+	DepartmentID *string `json:"department_id"`
+	Digest       *string `json:"digest"`
+
+	// ID For a change of a live Worker, the id of its mutation.
+	ID         string  `json:"id"`
+	ReasonCode *string `json:"reason_code"`
+	RequestID  *string `json:"request_id"`
+	ResourceID string  `json:"resource_id"`
+
+	// ResourceType Example: edge_worker
+	ResourceType string `json:"resource_type"`
+
+	// Result Example: succeeded
+	Result string `json:"result"`
+}
+
+// AuditPage defines model for AuditPage.
+type AuditPage struct {
+	Items []AuditFact `json:"items"`
+
+	// NextCursor Null on the last page.
+	NextCursor *string `json:"next_cursor"`
 }
 
 // CodedDetail defines model for CodedDetail.
@@ -377,6 +415,9 @@ type Worker struct {
 // WorkerStatus `draft` was never deployed; `active` serves; `paused` answers 404 until a deployment or repair ends.
 type WorkerStatus string
 
+// Action defines model for Action.
+type Action = string
+
 // CompanyID defines model for CompanyID.
 type CompanyID = string
 
@@ -391,6 +432,15 @@ type Limit = int
 
 // OperationID defines model for OperationID.
 type OperationID = string
+
+// Resource defines model for Resource.
+type Resource = string
+
+// Since defines model for Since.
+type Since = time.Time
+
+// Until defines model for Until.
+type Until = time.Time
 
 // VersionID defines model for VersionID.
 type VersionID = string
@@ -437,6 +487,25 @@ type UnsupportedType = Error
 // Upstream defines model for Upstream.
 type Upstream = Error
 
+// ListCompanyAuditParams defines parameters for ListCompanyAudit.
+type ListCompanyAuditParams struct {
+	// Action Only facts of this action.
+	Action *Action `form:"action,omitempty" json:"action,omitempty"`
+
+	// Resource Only facts about the thing of this id.
+	Resource *Resource `form:"resource,omitempty" json:"resource,omitempty"`
+
+	// Since Only facts of this time or later.
+	Since *Since `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Only facts before this time.
+	Until *Until `form:"until,omitempty" json:"until,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+	Limit  *Limit  `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
 // ListDepartmentsParams defines parameters for ListDepartments.
 type ListDepartmentsParams struct {
 	// Cursor The `next_cursor` of the page before.
@@ -452,6 +521,25 @@ type PublicPostJSONBody = interface{}
 
 // PublicPutJSONBody defines parameters for PublicPut.
 type PublicPutJSONBody = interface{}
+
+// ListAuditParams defines parameters for ListAudit.
+type ListAuditParams struct {
+	// Action Only facts of this action.
+	Action *Action `form:"action,omitempty" json:"action,omitempty"`
+
+	// Resource Only facts about the thing of this id.
+	Resource *Resource `form:"resource,omitempty" json:"resource,omitempty"`
+
+	// Since Only facts of this time or later.
+	Since *Since `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Only facts before this time.
+	Until *Until `form:"until,omitempty" json:"until,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+	Limit  *Limit  `form:"limit,omitempty" json:"limit,omitempty"`
+}
 
 // InvokeOperationJSONBody defines parameters for InvokeOperation.
 type InvokeOperationJSONBody = interface{}
