@@ -92,7 +92,7 @@ func TestLanesAreIsolated(t *testing.T) {
 	}
 }
 
-// S1-004, S1-006, S1-012, S2-234, S1-272 to S1-277, S2-245, S2-246: rounds are 60 seconds apart
+// S1-004 to S1-006, S1-012, S2-234, S1-272 to S1-277, S2-245, S2-246: rounds are 60 seconds apart
 // and each asks for the provider first. An invalid one is one WARNING with the
 // code and no lane; valid again, the next round works.
 func TestRounds(t *testing.T) {

@@ -306,8 +306,8 @@ func TestServingResolvesTheProvider(t *testing.T) {
 	}
 }
 
-// S1-004, S1-006: the 60-second loop sweeps stalled deployments and the objects
-// of abandoned submissions.
+// S1-004 to S1-006: the 60-second loop sweeps stalled deployments, the objects of
+// abandoned submissions, and commands whose answer was lost.
 func TestLoopHasItsLanes(t *testing.T) {
 	t.Parallel()
 	p := start(t, complete(), newCloud(t))
@@ -315,7 +315,7 @@ func TestLoopHasItsLanes(t *testing.T) {
 	for _, lane := range p.runner.Lanes {
 		names = append(names, lane.Name())
 	}
-	if !slices.Equal(names, []string{"deployments", "artifacts"}) {
+	if !slices.Equal(names, []string{"deployments", "artifacts", "control"}) {
 		t.Errorf("lanes %v", names)
 	}
 }
