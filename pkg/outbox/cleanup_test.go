@@ -42,7 +42,7 @@ func adopt(t *testing.T, p *plane.Plane, in outbox.CleanupIntent) error {
 	return p.DB.Tx(t.Context(), func(tx *database.Tx) error { return outbox.AdoptCleanup(tx, in, "version-1") })
 }
 
-// S0-64 to S0-67, S1-139 to S1-141, S1-031, S1-326, S3-33: what the intent
+// S0-64 to S0-67, S1-027, S1-139 to S1-141, S1-031, S1-326, S3-33: what the intent
 // says, and that it falls due after 15 minutes and never before.
 func TestCleanupIntent(t *testing.T) {
 	each(t, func(t *testing.T, p *plane.Plane) {

@@ -499,3 +499,32 @@ func TestDecodeControl(t *testing.T) {
 		}
 	})
 }
+
+// S1-001, S1-002: the three lanes share one table and are told apart by the
+// operation; no claim of one takes a row of another.
+func TestLanesShareOneTable(t *testing.T) {
+	each(t, func(t *testing.T, p *plane.Plane) {
+		deployment, in := insert(t, p), intentOf(p)
+		must(t, p.Outbox.CreateCleanupIntent(t.Context(), in))
+		control := enqueue(t, p)
+		cleanup := find(t, p, in)
+		for row, want := range map[*models.Outbox]models.Operation{
+			&deployment: models.OperationDeploy, &cleanup: models.OperationArtifactCleanup, &control: models.OperationControlAudit,
+		} {
+			if got := byID(t, p, row.ID); got.Operation != want {
+				t.Errorf("%s row is a %s", want, got.Operation)
+			}
+		}
+		if n := p.Count("edge_worker_outbox"); n != 3 {
+			t.Errorf("%d rows", n)
+		}
+		p.Exec("UPDATE edge_worker_outbox SET updated_at = '2020-01-01 00:00:00', next_attempt_at = '2020-01-01 00:00:00'")
+		recovered, err := p.Outbox.ClaimRecoverable(t.Context(), standard)
+		must(t, err)
+		cleanups, controls := claimCleanups(t, p, 50), claimControls(t, p, 50)
+		if len(recovered) != 1 || recovered[0].ID != deployment.ID || len(cleanups) != 1 || cleanups[0].OutboxID != cleanup.ID ||
+			len(controls) != 1 || controls[0].OutboxID != control.ID {
+			t.Errorf("claimed %d, %d and %d rows", len(recovered), len(cleanups), len(controls))
+		}
+	})
+}
