@@ -157,6 +157,9 @@ func (c *checker) schema(raw json.RawMessage, loc []any) {
 		c.add(manifestSchema, loc, "the schema is longer than 64 KiB")
 		return
 	}
+	if soundSchemas.has(raw) {
+		return
+	}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
 		c.add(manifestSchema, loc, "the schema cannot be read: %v", err)
@@ -172,6 +175,7 @@ func (c *checker) schema(raw json.RawMessage, loc []any) {
 	var details *jsonschema.ValidationError
 	switch {
 	case err == nil:
+		soundSchemas.keep(raw)
 	case errors.As(err, &invalid) && errors.As(invalid.Err, &details):
 		for _, leaf := range leaves(details) {
 			inner := append(loc[:len(loc):len(loc)], typed(value, leaf.InstanceLocation)...)
