@@ -45,15 +45,12 @@ func releasePolicy(v models.Version) (builder.Policy, error) {
 	if !policy.Known() {
 		return "", fmt.Errorf("version %s has the unknown builder policy %q", v.ID, v.BuilderPolicy)
 	}
-	generation, err := builder.Generation(builder.GenerationInput{
-		BuilderPolicy: policy, CompatibilityDate: v.CompatibilityDate, ProjectDigest: v.ProjectDigest, ManifestDigest: v.ManifestDigest,
-		LockDigest: v.LockDigest, DependencyDigest: v.DependencyDigest, StaticDataDigest: v.StaticDataDigest, RuntimeDigest: v.RuntimeDigest,
-	})
+	_, err := version.Generation(v)
 	if err != nil {
-		return "", fmt.Errorf("version %s: %w", v.ID, err)
+		return "", err
 	}
-	if generation != v.ReleaseGeneration || !canonical.IsSHA256(v.BundleDigest) {
-		return "", fmt.Errorf("version %s: its release generation is not that of its parts", v.ID)
+	if !canonical.IsSHA256(v.BundleDigest) {
+		return "", fmt.Errorf("version %s has no bundle digest", v.ID)
 	}
 	return policy, nil
 }

@@ -17,7 +17,13 @@ import (
 // orders is the example project.
 func orders(t testing.TB) *project.Project {
 	t.Helper()
-	archive, err := project.Pack("../../examples/orders")
+	return packed(t, "../../examples/orders")
+}
+
+// packed is the project in a folder.
+func packed(t testing.TB, folder string) *project.Project {
+	t.Helper()
+	archive, err := project.Pack(folder)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -286,14 +286,14 @@ func TestHostilePackages(t *testing.T) {
 			if len(got) != 1 || !strings.HasPrefix(got[0], c.want) {
 				t.Errorf("got  %q\nwant %q", got, c.want)
 			}
-			if entries := cached(t, dir); len(entries) > 0 {
+			if entries := npmtest.Cached(t, dir); len(entries) > 0 {
 				t.Errorf("kept %q", entries)
 			}
 			registry.Add(good)
 			registry.Fail(good)
 			maps.Copy(files, npmtest.Project(good)) // the positive control
 			_, err = b.Build(t.Context(), Input{Project: projectOf(t, files), ScriptName: scriptName})
-			if err != nil || len(cached(t, dir)) != 1 {
+			if err != nil || len(npmtest.Cached(t, dir)) != 1 {
 				t.Errorf("afterwards: %v", err)
 			}
 		})

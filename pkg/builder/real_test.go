@@ -3,8 +3,6 @@ package builder
 import (
 	"bytes"
 	"crypto/ed25519"
-	"io/fs"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -37,15 +35,7 @@ func builderWith(t testing.TB, packages *npm.Packages) *Builder {
 // realProject uses published packages with many transitive ones.
 func realProject(t testing.TB) *project.Project {
 	t.Helper()
-	archive, err := project.Pack("testdata/real")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := project.Read(bytes.NewReader(archive))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return packed(t, "testdata/real")
 }
 
 // Real packages build to the same bytes with a cold cache, a warm memory, a warm
@@ -86,20 +76,4 @@ func TestRealPackagesBuildReproducibly(t *testing.T) {
 			t.Errorf("build %d differs: %+v, first %+v", i, out.Digests, first.Digests)
 		}
 	}
-}
-
-// cached lists the files of a cache folder.
-func cached(t testing.TB, dir string) []string {
-	t.Helper()
-	var all []string
-	err := filepath.WalkDir(dir, func(path string, item fs.DirEntry, err error) error {
-		if err == nil && !item.IsDir() {
-			all = append(all, path)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
 }

@@ -187,6 +187,14 @@ func (c *Client) once(ctx context.Context, call call, requestID string) ([]byte,
 	return body, nil
 }
 
+// bounded ends a call after its time.
+func bounded(ctx context.Context, c call) (context.Context, context.CancelFunc) {
+	if c.timeout == 0 {
+		c.timeout = answerTimeout
+	}
+	return context.WithTimeout(ctx, c.timeout)
+}
+
 // neverConnected reports whether the failure came before anything was sent.
 func neverConnected(err error) bool {
 	var operation *net.OpError

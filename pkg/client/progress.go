@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptrace"
@@ -30,12 +29,4 @@ func watch(request *http.Request, progress Progress) *http.Request {
 			return nil // an interim answer of another kind is none of ours
 		},
 	}))
-}
-
-// bounded ends a call after its time.
-func bounded(ctx context.Context, c call) (context.Context, context.CancelFunc) {
-	if c.timeout == 0 {
-		c.timeout = answerTimeout
-	}
-	return context.WithTimeout(ctx, c.timeout)
 }

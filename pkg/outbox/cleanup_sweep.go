@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"gorm.io/gorm"
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/database"
@@ -46,23 +45,15 @@ func (o *Outbox) ClaimCleanups(ctx context.Context, owner string, limit int) ([]
 	// gofail: var cleanupClaimBefore string
 	// if err := failpoint.Act(cleanupClaimBefore); err != nil { return nil, err }
 	err := o.db.Tx(ctx, func(tx *database.Tx) error {
-		asked := time.Now()
 		now, err := tx.Now()
 		if err != nil {
 			return err
 		}
-		rows, err := o.claimCleanups(tx, token, limit, now)
-		if err != nil {
-			return err
+		leases, err = o.claimDue(tx, models.OperationArtifactCleanup, token, limit, CleanupLeaseTTL)
+		for i := range leases {
+			leases[i].Wait = CleanupGrace - now.Sub(leases[i].Row.CreatedAt)
 		}
-		leases = make([]Lease, len(rows))
-		for i, row := range rows {
-			leases[i] = Lease{
-				OutboxID: row.ID, Tenant: models.Tenant{CompanyID: row.CompanyID, DepartmentID: row.DepartmentID},
-				Token: token, Attempts: row.Attempts + 1, Asked: asked, Row: row, Wait: CleanupGrace - now.Sub(row.CreatedAt),
-			}
-		}
-		return nil
+		return err
 	})
 	// gofail: var cleanupClaimAfter string
 	// if err == nil { err = failpoint.Act(cleanupClaimAfter) }
@@ -72,41 +63,14 @@ func (o *Outbox) ClaimCleanups(ctx context.Context, owner string, limit int) ([]
 	return leases, nil
 }
 
-// claimCleanups asks for one status at a time, in the order of the index.
-func (o *Outbox) claimCleanups(tx *database.Tx, token string, limit int, now time.Time) ([]models.Outbox, error) {
-	var claimed []models.Outbox
-	for _, candidates := range []func(*gorm.DB) *gorm.DB{
-		func(q *gorm.DB) *gorm.DB {
-			return q.Where("status = ? AND next_attempt_at <= ?", models.OutboxPending, now).Order("next_attempt_at")
-		},
-		func(q *gorm.DB) *gorm.DB { // no writer leaves one, and none may be lost
-			return q.Where("status = ? AND next_attempt_at IS NULL", models.OutboxPending)
-		},
-		func(q *gorm.DB) *gorm.DB {
-			return q.Where("status = ? AND lease_expires_at <= ?", models.OutboxLeased, now)
-		},
-	} {
-		if len(claimed) >= limit {
-			break
-		}
-		var rows []models.Outbox
-		err := candidates(tx.SkipLocked()).Where("operation = ? AND dispatch_namespace IN ?", models.OperationArtifactCleanup, o.scope.Namespaces()).
-			Limit(limit - len(claimed)).Find(&rows).Error
-		if err != nil {
-			return nil, err
-		}
-		claimed = append(claimed, rows...)
-	}
-	return claimed, take(tx, claimed, token, now, CleanupLeaseTTL)
-}
-
 // SettleCleanup ends a leased intent: completed when its objects are gone,
 // cancelled with the owning version when they are referenced, failed when its
 // payload cannot be used. The update is fenced by the lease's token (S1-154);
 // a lost lease is ErrLeaseLost. Payload and code stay as evidence (S0-88).
 func (o *Outbox) SettleCleanup(ctx context.Context, lease Lease, to models.OutboxStatus, versionID, code string) error {
-	if !models.Permits(models.OutboxEdges, models.OutboxLeased, to) {
-		return models.ErrForbiddenTransition{From: string(models.OutboxLeased), To: string(to)}
+	err := mayEnd(to)
+	if err != nil {
+		return err
 	}
 	if code == "" {
 		code = lease.Row.LastErrorCode
@@ -145,12 +109,7 @@ func (o *Outbox) endCleanup(ctx context.Context, lease Lease, change func(now ti
 		if err != nil {
 			return err
 		}
-		columns := change(now)
-		columns["lease_owner"], columns["lease_expires_at"], columns["updated_at"] = "", nil, now
-		ended := tx.Model(&models.Outbox{}).
-			Where("id = ? AND status = ? AND lease_owner = ?", lease.OutboxID, models.OutboxLeased, lease.Token).
-			UpdateColumns(columns)
-		return leaseFence(ended.RowsAffected, ended.Error)
+		return endLease(tx, lease, change(now))
 	})
 	// gofail: var cleanupSettleAfter string
 	// if err == nil { err = failpoint.Act(cleanupSettleAfter) }

@@ -131,7 +131,7 @@ func TestCleanupClaimSkipsLocked(t *testing.T) {
 		held, err := p.Outbox.ClaimCleanupsIn(tx, "first:1", 2)
 		must(t, err)
 		second := claimCleanups(t, p, 50)
-		if len(held) != 2 || len(second) != 2 || overlap(held, []models.Outbox{second[0].Row, second[1].Row}) {
+		if len(held) != 2 || len(second) != 2 || overlap([]models.Outbox{held[0].Row, held[1].Row}, []models.Outbox{second[0].Row, second[1].Row}) {
 			t.Errorf("%d and %d rows", len(held), len(second))
 		}
 		return nil

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"gorm.io/gorm"
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/database"
@@ -43,19 +42,9 @@ func (o *Outbox) ClaimControlAudits(ctx context.Context, owner string, limit int
 	limit = min(max(limit, 1), ControlBatch)
 	var leases []Lease
 	err := o.db.Tx(ctx, func(tx *database.Tx) error {
-		asked := time.Now()
-		rows, err := o.claimControls(tx, token, limit)
-		if err != nil {
-			return err
-		}
-		leases = make([]Lease, len(rows))
-		for i, row := range rows {
-			leases[i] = Lease{
-				OutboxID: row.ID, Tenant: models.Tenant{CompanyID: row.CompanyID, DepartmentID: row.DepartmentID},
-				Token: token, Attempts: row.Attempts + 1, Asked: asked, Row: row,
-			}
-		}
-		return nil
+		var err error
+		leases, err = o.claimDue(tx, models.OperationControlAudit, token, limit, ControlLeaseTTL)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim control rows: %w", err)
@@ -63,53 +52,19 @@ func (o *Outbox) ClaimControlAudits(ctx context.Context, owner string, limit int
 	return leases, nil
 }
 
-// claimControls asks for one status at a time, in the order of the index.
-func (o *Outbox) claimControls(tx *database.Tx, token string, limit int) ([]models.Outbox, error) {
-	now, err := tx.Now()
-	if err != nil {
-		return nil, err
-	}
-	var claimed []models.Outbox
-	for _, candidates := range []func(*gorm.DB) *gorm.DB{
-		func(q *gorm.DB) *gorm.DB {
-			return q.Where("status = ? AND next_attempt_at <= ?", models.OutboxPending, now).Order("next_attempt_at")
-		},
-		func(q *gorm.DB) *gorm.DB { // no writer leaves one, and none may be lost
-			return q.Where("status = ? AND next_attempt_at IS NULL", models.OutboxPending)
-		},
-		func(q *gorm.DB) *gorm.DB {
-			return q.Where("status = ? AND lease_expires_at <= ?", models.OutboxLeased, now)
-		},
-	} {
-		if len(claimed) >= limit {
-			break
-		}
-		var rows []models.Outbox
-		err := candidates(tx.SkipLocked()).Where("operation = ? AND dispatch_namespace IN ?", models.OperationControlAudit, o.scope.Namespaces()).
-			Limit(limit - len(claimed)).Find(&rows).Error
-		if err != nil {
-			return nil, err
-		}
-		claimed = append(claimed, rows...)
-	}
-	return claimed, take(tx, claimed, token, now, ControlLeaseTTL)
-}
-
 // SettleControl ends a leased control row in the caller's transaction, fenced
 // by the lease's token; a lost lease is ErrLeaseLost. The transaction that
 // completes a row also writes its audit fact.
 func SettleControl(tx *database.Tx, lease Lease, to models.OutboxStatus, code, text string) error {
-	if !models.Permits(models.OutboxEdges, models.OutboxLeased, to) {
-		return models.ErrForbiddenTransition{From: string(models.OutboxLeased), To: string(to)}
+	err := mayEnd(to)
+	if err != nil {
+		return err
 	}
 	now, err := tx.Now()
 	if err != nil {
 		return err
 	}
-	settled := tx.Model(&models.Outbox{}).
-		Where("id = ? AND status = ? AND lease_owner = ?", lease.OutboxID, models.OutboxLeased, lease.Token).
-		UpdateColumns(endColumns(to, code, text, now))
-	err = leaseFence(settled.RowsAffected, settled.Error)
+	err = endLease(tx, lease, endColumns(to, code, text, now))
 	if err != nil {
 		return fmt.Errorf("settle the control row as %s: %w", to, err)
 	}
@@ -143,11 +98,8 @@ func (o *Outbox) putControlBack(ctx context.Context, lease Lease, change func(no
 			return err
 		}
 		columns := change(now)
-		columns["status"], columns["lease_owner"], columns["lease_expires_at"], columns["updated_at"] = models.OutboxPending, "", nil, now
-		returned := tx.Model(&models.Outbox{}).
-			Where("id = ? AND status = ? AND lease_owner = ?", lease.OutboxID, models.OutboxLeased, lease.Token).
-			UpdateColumns(columns)
-		return leaseFence(returned.RowsAffected, returned.Error)
+		columns["status"] = models.OutboxPending
+		return endLease(tx, lease, columns)
 	})
 	if err != nil {
 		return fmt.Errorf("put the control row back: %w", err)

@@ -12,10 +12,6 @@ func (o *Outbox) ClaimRecoverableIn(tx *database.Tx, c RecoveryClaim) ([]models.
 }
 
 // ClaimCleanupsIn is ClaimCleanups inside a transaction that a test holds open.
-func (o *Outbox) ClaimCleanupsIn(tx *database.Tx, token string, limit int) ([]models.Outbox, error) {
-	now, err := tx.Now()
-	if err != nil {
-		return nil, err
-	}
-	return o.claimCleanups(tx, token, limit, now)
+func (o *Outbox) ClaimCleanupsIn(tx *database.Tx, token string, limit int) ([]Lease, error) {
+	return o.claimDue(tx, models.OperationArtifactCleanup, token, limit, CleanupLeaseTTL)
 }

@@ -12,20 +12,11 @@ import (
 // nothing changes. The lease's end time is not asked again: whoever took the
 // row over has changed the owner.
 func Settle(tx *database.Tx, lease Lease, to models.OutboxStatus, code, text string) error {
-	if !models.Permits(models.OutboxEdges, models.OutboxLeased, to) {
-		return models.ErrForbiddenTransition{From: string(models.OutboxLeased), To: string(to)}
-	}
-	now, err := tx.Now()
+	err := mayEnd(to)
 	if err != nil {
 		return err
 	}
-	settled := tx.Model(&models.Outbox{}).
-		Where("id = ? AND status = ? AND lease_owner = ?", lease.OutboxID, models.OutboxLeased, lease.Token).
-		UpdateColumns(map[string]any{
-			"status": to, "lease_owner": "", "lease_expires_at": nil, "next_attempt_at": nil,
-			"last_error_code": code, "last_error": nullable(text), "updated_at": now,
-		})
-	err = leaseFence(settled.RowsAffected, settled.Error)
+	err = endLease(tx, lease, map[string]any{"status": to, "next_attempt_at": nil, "last_error_code": code, "last_error": nullable(text)})
 	if err != nil {
 		return fmt.Errorf("settle the row as %s: %w", to, err)
 	}
@@ -37,21 +28,36 @@ func Settle(tx *database.Tx, lease Lease, to models.OutboxStatus, code, text str
 // redelivery and the recovery sweep (S2-230, S2-231). attempts replaces the
 // count, for a result that is not counted.
 func Return(tx *database.Tx, lease Lease, attempts int, code string) error {
-	now, err := tx.Now()
-	if err != nil {
-		return err
-	}
-	returned := tx.Model(&models.Outbox{}).
-		Where("id = ? AND status = ? AND lease_owner = ?", lease.OutboxID, models.OutboxLeased, lease.Token).
-		UpdateColumns(map[string]any{
-			"status": models.OutboxPending, "lease_owner": "", "lease_expires_at": nil, "next_attempt_at": nil,
-			"attempts": attempts, "last_error_code": code, "updated_at": now,
-		})
-	err = leaseFence(returned.RowsAffected, returned.Error)
+	err := endLease(tx, lease, map[string]any{
+		"status": models.OutboxPending, "next_attempt_at": nil, "attempts": attempts, "last_error_code": code,
+	})
 	if err != nil {
 		return fmt.Errorf("return the row to pending: %w", err)
 	}
 	return nil
+}
+
+// mayEnd checks that a lease may end in a status.
+func mayEnd(to models.OutboxStatus) error {
+	if !models.Permits(models.OutboxEdges, models.OutboxLeased, to) {
+		return models.ErrForbiddenTransition{From: string(models.OutboxLeased), To: string(to)}
+	}
+	return nil
+}
+
+// endLease is the one UPDATE by which an owner leaves a row: fenced by (id,
+// leased, owner), it clears the lease and writes columns. ErrLeaseLost says
+// that nothing changed.
+func endLease(tx *database.Tx, lease Lease, columns map[string]any) error {
+	now, err := tx.Now()
+	if err != nil {
+		return err
+	}
+	columns["lease_owner"], columns["lease_expires_at"], columns["updated_at"] = "", nil, now
+	ended := tx.Model(&models.Outbox{}).
+		Where("id = ? AND status = ? AND lease_owner = ?", lease.OutboxID, models.OutboxLeased, lease.Token).
+		UpdateColumns(columns)
+	return leaseFence(ended.RowsAffected, ended.Error)
 }
 
 // Reopen puts an uncertain row back to pending for a company's repair, with its

@@ -9,7 +9,6 @@ import (
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/audit"
-	"github.com/teamsync/edge-workers/pkg/builder"
 	"github.com/teamsync/edge-workers/pkg/control"
 	"github.com/teamsync/edge-workers/pkg/outbox"
 	"github.com/teamsync/edge-workers/pkg/version"
@@ -98,16 +97,9 @@ func (c *ControlAuditor) generation(ctx context.Context, tenant models.Tenant, w
 	if err != nil {
 		return "", err
 	}
-	generation, err := builder.Generation(builder.GenerationInput{
-		BuilderPolicy: builder.Policy(v.BuilderPolicy), CompatibilityDate: v.CompatibilityDate,
-		ProjectDigest: v.ProjectDigest, ManifestDigest: v.ManifestDigest, LockDigest: v.LockDigest,
-		DependencyDigest: v.DependencyDigest, StaticDataDigest: v.StaticDataDigest, RuntimeDigest: v.RuntimeDigest,
-	})
-	if err == nil && generation != v.ReleaseGeneration {
-		err = errors.New("it is not the version's")
-	}
+	generation, err := version.Generation(v)
 	if err != nil {
-		return "", fmt.Errorf("%w: release generation: %w", errTarget, err)
+		return "", fmt.Errorf("%w: %w", errTarget, err)
 	}
 	return generation, nil
 }

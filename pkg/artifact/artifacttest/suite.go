@@ -95,6 +95,7 @@ func Run(t *testing.T, factory Factory) {
 	t.Run("unavailable", func(t *testing.T) { testUnavailable(t, factory) })
 	t.Run("cancelled", func(t *testing.T) { testCancelled(t, factory) })
 	t.Run("concurrent equal puts", func(t *testing.T) { testConcurrent(t, factory) })
+	t.Run("racing different puts (S0-52)", func(t *testing.T) { testRacing(t, factory) })
 }
 
 func testRoundTrip(t *testing.T, factory Factory) {
@@ -365,4 +366,38 @@ func testConcurrent(t *testing.T, factory Factory) {
 		}
 	}
 	f.wantContent(t, object)
+}
+
+// testRacing: of many writers of one key with different contents one wins, the
+// others are told so, and the winner's content stays.
+func testRacing(t *testing.T, factory Factory) {
+	f := newFixture(t, factory)
+	object := NewObject(artifact.Bundle, "artifact-1", []byte("content"))
+	key, err := object.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	attributes := artifact.Attributes{ContentType: object.Kind.ContentType(), Metadata: map[string]string{artifact.MetadataDigest: object.Digest}}
+	failures := make([]error, 16)
+	content := func(i int) []byte { return fmt.Appendf(nil, "content %02d", i) }
+	var group sync.WaitGroup
+	for i := range failures {
+		group.Go(func() { failures[i] = f.backend.Put(t.Context(), key, content(i), attributes) })
+	}
+	group.Wait()
+	winners := []int{}
+	for i, err := range failures {
+		if err == nil {
+			winners = append(winners, i)
+			continue
+		}
+		wantError(t, "put of a loser", err, artifact.ErrExists)
+	}
+	if len(winners) != 1 {
+		t.Fatalf("%d of %d writers won", len(winners), len(failures))
+	}
+	got, err := f.store.Get(t.Context(), Owner, object.Kind, key, 0)
+	if err != nil || !bytes.Equal(got, content(winners[0])) {
+		t.Errorf("stored is %q, %v, the winner is %d", got, err, winners[0])
+	}
 }

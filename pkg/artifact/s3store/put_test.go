@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/teamsync/edge-workers/pkg/artifact"
@@ -99,33 +97,6 @@ func TestPutComparesAttributes(t *testing.T) {
 		if err := one.put(t, store); !errors.Is(err, artifact.ErrExists) {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-// Of many writers of one key with different contents one wins, and the others
-// are told so.
-func TestRacingPuts(t *testing.T) {
-	t.Parallel()
-	store, server := newStore(t, onPrem)
-	one := newSample(t, artifact.Bundle, []byte("content"))
-	var group sync.WaitGroup
-	var won, lost atomic.Int32
-	for i := range 16 {
-		group.Go(func() {
-			err := store.Put(t.Context(), one.key, fmt.Appendf(nil, "content %02d", i), one.attributes)
-			switch {
-			case err == nil:
-				won.Add(1)
-			case errors.Is(err, artifact.ErrExists):
-				lost.Add(1)
-			default:
-				t.Error(err)
-			}
-		})
-	}
-	group.Wait()
-	if won.Load() != 1 || lost.Load() != 15 || len(server.Objects()) != 1 {
-		t.Errorf("%d won, %d lost, %d objects", won.Load(), lost.Load(), len(server.Objects()))
 	}
 }
 

@@ -52,7 +52,7 @@ func TestCacheFolderIsShared(t *testing.T) {
 	if s.Requests() != 2 {
 		t.Errorf("%d requests", s.Requests())
 	}
-	for _, path := range stored(t, s.dir) {
+	for _, path := range npmtest.Cached(t, s.dir) {
 		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v %v", path, info.Mode(), err)
@@ -84,7 +84,7 @@ func TestDamagedCache(t *testing.T) {
 			t.Parallel()
 			s := newShelf(t)
 			s.install(0, s.a)
-			path := stored(t, s.dir)[0]
+			path := npmtest.Cached(t, s.dir)[0]
 			content, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
@@ -121,7 +121,7 @@ func TestCacheBound(t *testing.T) {
 		s.install(limit, all[0])
 		s.install(limit, p)
 		// Times are set here, so that the order does not hang on the clock.
-		for _, path := range stored(t, s.dir) {
+		for _, path := range npmtest.Cached(t, s.dir) {
 			info, err := os.Stat(path)
 			if err != nil {
 				t.Fatal(err)
@@ -134,7 +134,7 @@ func TestCacheBound(t *testing.T) {
 			}
 		}
 		var total int64
-		for _, path := range stored(t, s.dir) {
+		for _, path := range npmtest.Cached(t, s.dir) {
 			info, err := os.Stat(path)
 			if err != nil {
 				t.Fatal(err)
@@ -159,7 +159,7 @@ func TestUnfinishedFiles(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	s.install(0, s.a)
-	folder := filepath.Dir(stored(t, s.dir)[0])
+	folder := filepath.Dir(npmtest.Cached(t, s.dir)[0])
 	old, young := filepath.Join(folder, ".new-1"), filepath.Join(folder, ".new-2")
 	for _, path := range []string{old, young} {
 		if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
@@ -171,7 +171,7 @@ func TestUnfinishedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.install(0, s.a)
-	if left := stored(t, s.dir); len(left) != 2 || s.Requests() != 1 {
+	if left := npmtest.Cached(t, s.dir); len(left) != 2 || s.Requests() != 1 {
 		t.Errorf("left %q, %d requests", left, s.Requests())
 	}
 	if _, err := os.Stat(young); err != nil {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -45,22 +43,6 @@ func entry(t testing.TB, tree *npm.Tree, specifier string) string {
 		t.Error(err)
 	}
 	return target.Content
-}
-
-// stored counts the files of a cache folder, unfinished ones included.
-func stored(t testing.TB, dir string) []string {
-	t.Helper()
-	var all []string
-	err := filepath.WalkDir(dir, func(path string, item os.DirEntry, err error) error {
-		if err == nil && !item.IsDir() {
-			all = append(all, path)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
 }
 
 // A package that does not come, or is another one, is told apart by who can
@@ -108,7 +90,7 @@ func TestRegistryFaults(t *testing.T) {
 				t.Errorf("asked %d times, want %d; %d requests went elsewhere", registry.Asked(a), c.asked, registry.Strayed())
 			}
 			if c.kind == "" {
-				if err != nil || entry(t, tree, "a") != "text of a" || len(stored(t, dir)) != 1 {
+				if err != nil || entry(t, tree, "a") != "text of a" || len(npmtest.Cached(t, dir)) != 1 {
 					t.Errorf("not installed: %v", err)
 				}
 				return
@@ -120,12 +102,12 @@ func TestRegistryFaults(t *testing.T) {
 			if fault.KindOf(err) != c.kind || !strings.HasPrefix(text, c.text) {
 				t.Errorf("got  %s %s\nwant %s %s", fault.KindOf(err), text, c.kind, c.text)
 			}
-			if left := stored(t, dir); len(left) > 0 {
+			if left := npmtest.Cached(t, dir); len(left) > 0 {
 				t.Errorf("kept: %q", left)
 			}
 			registry.Fail(a) // the positive control: it comes again
 			tree, err = made.Install(t.Context(), locked(t, made, a), nil)
-			if err != nil || entry(t, tree, "a") != "text of a" || len(stored(t, dir)) != 1 {
+			if err != nil || entry(t, tree, "a") != "text of a" || len(npmtest.Cached(t, dir)) != 1 {
 				t.Errorf("afterwards: %v", err)
 			}
 		})

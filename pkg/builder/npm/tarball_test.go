@@ -127,16 +127,12 @@ func TestBombIsStopped(t *testing.T) {
 		bomb = append(bomb, file{Name: fmt.Sprintf("package/%d.md", i), Body: zeros})
 	}
 	raw := npmtest.Pack(bomb...)
-	for eighths, want := range map[int]string{
-		8: "dependency_too_large: x@1.0.0", 7: "dependency_invalid: x@1.0.0 is not a package: its tarball is damaged",
+	for megabytes, want := range map[int]string{
+		70: "dependency_too_large: x@1.0.0", 60: "dependency_invalid: x@1.0.0 is not a package: its tarball is damaged",
 	} {
-		cut := raw[:len(raw)*eighths/8]
-		if eighths == 8 {
-			cut = raw[:len(raw)*70/72]
-		}
-		_, err := unpack(subject, cut)
+		_, err := unpack(subject, raw[:len(raw)*megabytes/72])
 		if text := problem(err); !strings.HasPrefix(text, want) {
-			t.Errorf("%d eighths: %s", eighths, text)
+			t.Errorf("cut after %d MiB: %s", megabytes, text)
 		}
 	}
 }
