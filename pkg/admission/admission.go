@@ -14,10 +14,11 @@ import (
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/audit"
-	"github.com/teamsync/edge-workers/pkg/claim"
 	"github.com/teamsync/edge-workers/pkg/database"
 	"github.com/teamsync/edge-workers/pkg/fault"
+	"github.com/teamsync/edge-workers/pkg/live"
 	"github.com/teamsync/edge-workers/pkg/outbox"
+	"github.com/teamsync/edge-workers/pkg/settings"
 	"github.com/teamsync/edge-workers/pkg/ticket"
 	"github.com/teamsync/edge-workers/pkg/version"
 	"github.com/teamsync/edge-workers/transports"
@@ -30,9 +31,16 @@ type Params struct {
 	Redis     redis.UniversalClient
 	Mirror    *ticket.Mirror
 	Publisher transports.Publisher
+	Stager    Stager
 	// Provider tells whether the provider's settings are usable (S2-022).
 	Provider func() error
 	Log      *slog.Logger
+}
+
+// Stager puts the operation settings of a release that is to be deployed beside
+// those of the live one; live.Desk is one. Its refusals are the answer.
+type Stager interface {
+	Stage(ctx context.Context, by live.By, worker models.Worker, target models.Version, request *settings.TableRequest) error
 }
 
 // Desk admits deployments.
@@ -40,7 +48,7 @@ type Desk struct{ p Params }
 
 // New checks p.
 func New(p Params) (*Desk, error) {
-	if p.DB == nil || p.Outbox == nil || p.Redis == nil || p.Mirror == nil || p.Publisher == nil || p.Provider == nil || p.Log == nil {
+	if p.DB == nil || p.Outbox == nil || p.Redis == nil || p.Mirror == nil || p.Publisher == nil || p.Stager == nil || p.Provider == nil || p.Log == nil {
 		return nil, errors.New("admission: every part is required")
 	}
 	return &Desk{p: p}, nil
@@ -53,19 +61,31 @@ type Request struct {
 	Actor        audit.Actor
 	VersionID    string
 	BaseRevision int64
+	// Settings, when given, are those that the version goes live with (S2-089).
+	Settings *settings.TableRequest
 }
 
-// lockTimeout bounds Redis in the route; publishTimeout what follows the
-// commit, which goes on when the client has gone away.
+// settingsDigest is the request's settings digest, empty without settings
+// (S2-084).
+func (r Request) settingsDigest() string {
+	if r.Settings == nil {
+		return ""
+	}
+	return r.Settings.Digest
+}
+
+// mirrorTimeout bounds Redis; publishTimeout what follows the commit, which
+// goes on when the client has gone away.
 const (
-	lockTimeout    = 3 * time.Second
+	mirrorTimeout  = 3 * time.Second
 	publishTimeout = 10 * time.Second
 )
 
 // Deploy runs the route's steps of S2 in their order (S2-021): provider check,
-// exact retry, serving location, release rules, settings lock, in-flight check,
-// and then the outbox's steps. It returns a submitting ticket for a new deployment and the
-// existing ticket for an exact retry.
+// exact retry, serving location, settings lock, in-flight check, release rules,
+// staging of the operation settings, and then the outbox's steps. It returns a
+// submitting ticket for a new deployment and the existing ticket for an exact
+// retry.
 func (d *Desk) Deploy(ctx context.Context, in Request) (ticket.Ticket, error) {
 	err := d.p.Provider()
 	if err != nil {
@@ -87,23 +107,30 @@ func (d *Desk) Deploy(ctx context.Context, in Request) (ticket.Ticket, error) {
 	if err != nil {
 		return ticket.Ticket{}, errTargetUnverified.Because(err)
 	}
-	err = d.releaseRules(ctx, in, worker, target)
+	end, err := live.Turns{DB: d.p.DB, Redis: d.p.Redis, Log: d.p.Log}.Take(ctx, in.Tenant)
 	if err != nil {
 		return ticket.Ticket{}, err
 	}
-	lock, err := d.lock(ctx, in.Tenant)
+	defer end()
+	err = d.stage(ctx, in, target)
 	if err != nil {
 		return ticket.Ticket{}, err
-	}
-	defer d.unlock(ctx, lock)
-	busy, err := outbox.TenantHasUnreleased(d.p.DB.Read(ctx), in.Tenant)
-	if err != nil {
-		return ticket.Ticket{}, err
-	}
-	if busy {
-		return ticket.Ticket{}, errInFlight
 	}
 	return d.admit(ctx, in)
+}
+
+// stage checks the release rules and stages the settings by the release that is
+// live in the department's turn.
+func (d *Desk) stage(ctx context.Context, in Request, target models.Version) error {
+	worker, err := version.WorkerOf(d.p.DB.Read(ctx), in.Tenant)
+	if err != nil {
+		return err
+	}
+	err = d.releaseRules(ctx, in, worker, target)
+	if err != nil {
+		return err
+	}
+	return d.p.Stager.Stage(ctx, live.By{Tenant: in.Tenant, Actor: in.Actor}, worker, target, in.Settings)
 }
 
 // exactRetry looks for a ticket of the same version and base revision before
@@ -118,7 +145,7 @@ func (d *Desk) exactRetry(ctx context.Context, worker models.Worker, in Request)
 		if err != nil || payload.BaseRevision != in.BaseRevision {
 			continue
 		}
-		if row.DedupeKey != outbox.DedupeKey(worker.ID, in.VersionID, in.BaseRevision, "") {
+		if row.DedupeKey != outbox.DedupeKey(worker.ID, in.VersionID, in.BaseRevision, in.settingsDigest()) {
 			return ticket.Ticket{}, false, errDedupeMismatch
 		}
 		err = repeatable(row, worker)
@@ -154,28 +181,6 @@ func (d *Desk) location(worker models.Worker) (outbox.Location, error) {
 		return outbox.Location{}, errors.New("the serving location is not one that can be named")
 	}
 	return at, nil
-}
-
-func (d *Desk) lock(ctx context.Context, tenant models.Tenant) (*claim.Claim, error) {
-	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
-	defer cancel()
-	lock, err := claim.Settings(ctx, d.p.Redis, tenant.CompanyID, tenant.DepartmentID)
-	switch {
-	case err == nil:
-		return lock, nil
-	case errors.Is(err, claim.ErrHeld), errors.Is(err, claim.ErrDone):
-		return nil, errLockHeld
-	}
-	return nil, errLockUnavailable.Because(err)
-}
-
-func (d *Desk) unlock(ctx context.Context, lock *claim.Claim) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockTimeout)
-	defer cancel()
-	err := lock.Release(ctx)
-	if err != nil {
-		d.p.Log.WarnContext(ctx, "settings lock left to its time-out", "error", err)
-	}
 }
 
 // admit commits the row and then publishes it. The row is durable whatever
@@ -280,7 +285,7 @@ func Publish(ctx context.Context, mirror *ticket.Mirror, publisher transports.Pu
 
 // putSubmitting bounds the write: a stalled Redis must not hold a sweep.
 func putSubmitting(ctx context.Context, mirror *ticket.Mirror, row models.Outbox) error {
-	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
+	ctx, cancel := context.WithTimeout(ctx, mirrorTimeout)
 	defer cancel()
 	return mirror.Put(ctx, row, ticket.Submitting)
 }

@@ -189,7 +189,7 @@ func TestSettingsLock(t *testing.T) {
 			t.Fatal("release")
 		}
 		dead, err := admission.New(admission.Params{
-			DB: p.DB, Outbox: p.Outbox, Redis: plane.DeadRedis(t), Mirror: p.Mirror, Publisher: p.Published,
+			DB: p.DB, Outbox: p.Outbox, Redis: plane.DeadRedis(t), Mirror: p.Mirror, Publisher: p.Published, Stager: p.Live,
 			Provider: func() error { return nil }, Log: p.Log,
 		})
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/audit"
+	"github.com/teamsync/edge-workers/pkg/canonical"
 	"github.com/teamsync/edge-workers/pkg/database"
 	"github.com/teamsync/edge-workers/pkg/outbox"
 	"github.com/teamsync/edge-workers/pkg/version"
@@ -14,6 +15,9 @@ import (
 // existing rows, active check, sequence, insert, version state. It reports
 // whether the row is new.
 func (d *Desk) enqueue(tx *database.Tx, in Request) (models.Outbox, bool, error) {
+	if in.Settings != nil && !canonical.IsSHA256(in.Settings.Digest) {
+		return models.Outbox{}, false, errDigestInvalid // S1-306
+	}
 	worker, err := version.WorkerOf(tx.Locked(), in.Tenant)
 	if err != nil {
 		return models.Outbox{}, false, err
@@ -52,7 +56,7 @@ func existing(tx *database.Tx, worker models.Worker, in Request) (models.Outbox,
 	if err != nil {
 		return models.Outbox{}, false, err
 	}
-	key := outbox.DedupeKey(worker.ID, in.VersionID, in.BaseRevision, "")
+	key := outbox.DedupeKey(worker.ID, in.VersionID, in.BaseRevision, in.settingsDigest())
 	for _, row := range rows {
 		if row.DedupeKey != key {
 			return models.Outbox{}, false, errDigestDiffers
@@ -103,7 +107,7 @@ func (d *Desk) insert(tx *database.Tx, worker models.Worker, at outbox.Location,
 	sequence := worker.DeploymentSequence + 1
 	row, err := d.p.Outbox.InsertDeploy(tx, outbox.DeployIntent{
 		Tenant: in.Tenant, Worker: worker, VersionID: in.VersionID, BaseRevision: in.BaseRevision,
-		Sequence: sequence, Location: at, CreatedBy: in.Actor.ID,
+		SettingsDigest: in.settingsDigest(), Sequence: sequence, Location: at, CreatedBy: in.Actor.ID,
 	})
 	if err != nil {
 		return models.Outbox{}, err

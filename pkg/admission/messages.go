@@ -11,15 +11,13 @@ import (
 // one and never compare a message (S2-040).
 var (
 	errTargetUnverified = fault.Coded(fault.Conflict, "worker_serving_target_unavailable", "Worker deployment target cannot be verified")
-	errLockHeld         = fault.Coded(fault.Conflict, "deployment_in_progress", "Another Worker settings mutation or deployment is in progress")
-	errLockUnavailable  = fault.New(fault.Unavailable, "Operation-settings mutation lock is unavailable")
-	errInFlight         = fault.Coded(fault.Conflict, "deployment_in_progress", "Operation settings cannot change during a deployment")
 	errDedupeMismatch   = fault.Coded(fault.Conflict, "operation_settings_dedupe_mismatch", "Deployment settings differ from the existing ticket")
 
 	errTargetLost        = fault.New(fault.Conflict, "Worker deployment target cannot be verified")
 	errMigrating         = fault.Coded(fault.Conflict, "worker_migration_in_progress", "Worker migration is in progress")
 	errRevisionChanged   = fault.New(fault.Conflict, "Worker revision changed; refresh before deploying")
 	errDigestDiffers     = fault.New(fault.Conflict, "operation-settings digest differs from the existing deployment")
+	errDigestInvalid     = fault.New(fault.Conflict, "operation-settings digest is invalid")
 	errSuperseded        = fault.New(fault.Conflict, "Worker version was superseded; V2 rollback is not supported")
 	errUncertain         = fault.New(fault.Conflict, "uncertain deployment requires company reconciliation")
 	errActive            = fault.New(fault.Conflict, "a deployment is already active for this department Worker")
@@ -28,7 +26,6 @@ var (
 
 	errDowngrade = fault.Coded(fault.Conflict, "release_downgrade_blocked",
 		"The live release does not allow an older builder policy; upload the project again and deploy the new revision")
-	errReleaseUnavailable = fault.New(fault.Unavailable, "Deployed department Worker release is unavailable")
 
 	errRevisionStale = fault.New(fault.Conflict, "Worker revision is stale; refresh department state")
 	errNotUncertain  = fault.Coded(fault.Conflict, "deployment_not_uncertain", "Only an uncertain deployment can be reconciled")

@@ -53,11 +53,13 @@ func (e *RefusedError) Error() string {
 
 // UnreachableError says that no Worker answered: no connection, no answer in
 // time, or a 5xx of what is in between, whose Status and Code are then set.
-// A mutation may or may not have been applied.
+// A mutation may or may not have been applied, unless NotSent.
 type UnreachableError struct {
 	Status int
 	Code   string
 	Cause  error
+	// NotSent says that there was no connection to send on.
+	NotSent bool
 }
 
 func (e *UnreachableError) Error() string {
@@ -181,7 +183,7 @@ func encode(command Command) ([]byte, error) {
 func (c *Client) exchange(req *http.Request, command Command) (json.RawMessage, error) {
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, &UnreachableError{Cause: err}
+		return nil, &UnreachableError{Cause: err, NotSent: neverSent(err)}
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
@@ -218,10 +220,21 @@ func accepted(raw []byte, command Command) (json.RawMessage, error) {
 	return answer.Result, nil
 }
 
+// neverSent reports whether the connection itself failed.
+func neverSent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// replayed is the refusal of an assertion that came before. Each is sent once,
+// so something in between has sent this one twice, and what became of the
+// first is not known.
+const replayed = "assertion_replayed"
+
 func refused(status int, raw []byte) error {
 	found, ok := readDetail(raw)
 	switch {
-	case status >= 500:
+	case status >= 500, found.Code == replayed:
 		return &UnreachableError{Status: status, Code: found.Code}
 	case status >= 400 && ok:
 		return &RefusedError{Status: status, Code: found.Code, Message: found.Message}

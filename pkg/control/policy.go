@@ -39,8 +39,13 @@ func DecodeAccessPolicy(result json.RawMessage) (AccessPolicy, error) {
 	if err := decodeExact(result, &wrapper, "policy"); err != nil {
 		return AccessPolicy{}, &MalformedError{Detail: "result: " + err.Error()}
 	}
+	return ReadAccessPolicy(wrapper.Policy)
+}
+
+// ReadAccessPolicy decodes a policy itself, such as the one that a change left.
+func ReadAccessPolicy(raw json.RawMessage) (AccessPolicy, error) {
 	var policy AccessPolicy
-	err := decodeExact(wrapper.Policy, &policy,
+	err := decodeExact(raw, &policy,
 		"api_key_configured", "api_key_last_four", "ip_allowlist", "mode", "revision", "updated_at")
 	if err != nil {
 		return AccessPolicy{}, &MalformedError{Detail: "policy: " + err.Error()}

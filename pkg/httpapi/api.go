@@ -15,6 +15,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/database"
 	"github.com/teamsync/edge-workers/pkg/gateway"
 	"github.com/teamsync/edge-workers/pkg/httpapi/gen"
+	"github.com/teamsync/edge-workers/pkg/live"
 	"github.com/teamsync/edge-workers/pkg/tenancy"
 	"github.com/teamsync/edge-workers/pkg/ticket"
 	"github.com/teamsync/edge-workers/pkg/version"
@@ -39,6 +40,7 @@ type Params struct {
 	Store     artifact.Store // nil when not configured
 	Submitter *version.Submitter
 	Desk      *admission.Desk
+	Live      *live.Desk
 	Mirror    *ticket.Mirror
 	Directory *tenancy.Directory
 	// Gateway is nil while the provider's settings are wrong: calls are then

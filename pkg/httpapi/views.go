@@ -1,12 +1,9 @@
 package httpapi
 
 import (
-	"encoding/json"
-	"fmt"
-
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/httpapi/gen"
-	"github.com/teamsync/edge-workers/pkg/project"
+	"github.com/teamsync/edge-workers/pkg/version"
 )
 
 // orNull turns the rows' sentinel of an unset text into null (S3-69).
@@ -45,10 +42,9 @@ func operationViews(v models.Version) ([]gen.Operation, error) {
 	if v.Manifest == nil {
 		return out, nil
 	}
-	var manifest project.Manifest
-	err := json.Unmarshal([]byte(*v.Manifest), &manifest)
+	manifest, err := version.Manifest(v)
 	if err != nil {
-		return nil, fmt.Errorf("manifest of version %s: %w", v.ID, err)
+		return nil, err
 	}
 	for _, o := range manifest.Operations {
 		out = append(out, gen.Operation{ID: o.ID, Method: o.Method, Path: o.Path, Summary: o.Summary})

@@ -126,6 +126,7 @@ const secretValue = "canary-secret-value"
 func commands() map[settings.Operation][3]string {
 	const at = `"updated_at":"2026-01-02T03:04:05Z"`
 	digest := canonical.SHA256([]byte(secretValue))
+	credentials := canonical.SHA256([]byte("canary-salt\x00canary-password"))
 	generation := strings.Repeat("ab", 32)
 	policy := func(revision, key string) string {
 		configured := "true"
@@ -154,8 +155,8 @@ func commands() map[settings.Operation][3]string {
 		settings.SecretsPut:               {`{"name":"N","value":"` + secretValue + `","valueDigest":"` + digest + `"}`, plain(`{"name":"N","sha256":"` + digest + `",` + at + `}`)},
 		settings.SecretsDelete:            {`{"name":"N"}`, did("deleted", "true", `{"name":"N","deleted":true,`+at+`}`), did("deleted", "false", `{"name":"N","deleted":false,`+at+`}`)},
 		settings.CredentialsPut: {
-			`{"serviceAccountId":"sa","username":"u","password":"canary-password","salt":"canary-salt","passwordDigest":"` + digest + `"}`,
-			plain(`{"serviceAccountId":"sa","username":"u","passwordDigest":"` + digest + `",` + at + `}`),
+			`{"serviceAccountId":"sa","username":"u","password":"canary-password","salt":"canary-salt","passwordDigest":"` + credentials + `"}`,
+			plain(`{"serviceAccountId":"sa","username":"u","passwordDigest":"` + credentials + `",` + at + `}`),
 		},
 		settings.CredentialsDelete: {
 			`{"serviceAccountId":"sa"}`, did("deleted", "true", `{"serviceAccountId":"sa","deleted":true,`+at+`}`),

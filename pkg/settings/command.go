@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/teamsync/edge-workers/pkg/canonical"
 	"github.com/teamsync/edge-workers/pkg/control"
@@ -12,6 +13,20 @@ import (
 // ErrCommand is the class of every command that is refused. Its text names
 // fields and never their values.
 var ErrCommand = errors.New("control command is not valid")
+
+// FieldError is an ErrCommand about one field of the payload.
+type FieldError struct {
+	Operation Operation
+	Field     string
+	Reason    error
+}
+
+func (e *FieldError) Error() string {
+	return fmt.Sprintf("%v: %s: %s: %v", ErrCommand, e.Operation, e.Field, e.Reason)
+}
+
+// Unwrap makes it an ErrCommand.
+func (e *FieldError) Unwrap() error { return ErrCommand }
 
 // Command is a validated command. The zero Command is none.
 type Command struct {
@@ -40,18 +55,19 @@ func Parse(operation Operation, payload []byte) (Command, error) {
 	stored := map[string]json.RawMessage{}
 	for _, f := range fields {
 		err := f.check(values[f.name])
-		if err != nil {
-			return Command{}, fmt.Errorf("%w: %s: %s: %w", ErrCommand, operation, f.name, err)
-		}
-		if f.stored != "" {
+		if err == nil && f.stored != "" {
 			stored[f.stored], err = f.keep(values[f.name])
-			if err != nil {
-				return Command{}, fmt.Errorf("%w: %s: %s: %w", ErrCommand, operation, f.name, err)
-			}
+		}
+		if err != nil {
+			return Command{}, &FieldError{operation, f.name, err}
 		}
 	}
 	err = across(operation, values)
-	if err != nil {
+	var field *FieldError
+	switch {
+	case errors.As(err, &field):
+		return Command{}, field
+	case err != nil:
 		return Command{}, fmt.Errorf("%w: %s: %w", ErrCommand, operation, err)
 	}
 	return seal(operation, values, stored)
@@ -61,17 +77,9 @@ func Parse(operation Operation, payload []byte) (Command, error) {
 func across(operation Operation, values map[string]json.RawMessage) error {
 	switch operation {
 	case SecretsPut:
-		value, err := text(values[secretValue.name])
-		if err != nil {
-			return err
-		}
-		digest, err := text(values[valueDigest.name])
-		if err != nil {
-			return err
-		}
-		if canonical.SHA256([]byte(value)) != digest {
-			return errors.New("valueDigest is not that of the value")
-		}
+		return digested(operation, values, valueDigest, secretValue)
+	case CredentialsPut:
+		return digested(operation, values, passwordDigest, salt, password)
 	case RuntimeConfigReplace:
 		given, err := text(values[valueJSON.name])
 		if err != nil {
@@ -82,13 +90,30 @@ func across(operation Operation, values map[string]json.RawMessage) error {
 			return err
 		}
 		if len(text) > MaxValueJSON {
-			return fmt.Errorf("valueJson has more than %d bytes in canonical form", MaxValueJSON)
+			return &FieldError{operation, valueJSON.name, fmt.Errorf("it has more than %d bytes in canonical form", MaxValueJSON)}
 		}
 		values[valueJSON.name], err = canonical.JSON(string(text))
 		if err != nil {
 			return err
 		}
 	default:
+	}
+	return nil
+}
+
+// digested checks that a digest is that of texts, joined by NUL: no field that
+// is digested with another has one in it.
+func digested(operation Operation, values map[string]json.RawMessage, digest field, of ...field) error {
+	var joined []string
+	for _, f := range of {
+		s, err := text(values[f.name])
+		if err != nil {
+			return err
+		}
+		joined = append(joined, s)
+	}
+	if equals(values[digest.name], canonical.SHA256([]byte(strings.Join(joined, "\x00")))) != nil {
+		return &FieldError{operation, digest.name, errors.New("it is not that of the value")}
 	}
 	return nil
 }

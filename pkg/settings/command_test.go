@@ -3,6 +3,7 @@ package settings_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -22,6 +23,8 @@ const (
 var (
 	aDigest    = canonical.SHA256([]byte("a key"))
 	generation = strings.Repeat("ab", 32)
+
+	credentialsDigest = canonical.SHA256([]byte(canarySalt + "\x00" + canaryPassword))
 )
 
 // fields is an object whose members a test changes.
@@ -35,12 +38,12 @@ func good() map[settings.Operation]fields {
 		settings.AccessPolicyKeyRevoke:    {"baseRevision": 3},
 		settings.RuntimeConfigReplace:     {"baseRevision": 3, "valueJson": `{"b": 1, "a": [true]}`},
 		settings.RuntimeConfigDelete:      {"baseRevision": 3},
-		settings.OperationSettingsReplace: {"baseRevision": 3, "releaseGeneration": generation, "defaultServiceAccountId": nil, "operations": fields{"echo.say": fields{"access": "public"}}},
+		settings.OperationSettingsReplace: {"baseRevision": 3, "releaseGeneration": generation, "defaultServiceAccountId": nil, "operations": fields{"echo.say": fields{"access": "public", "service_account_id": nil}}},
 		settings.OperationKeyRotate:       {"baseRevision": 3, "operationId": "echo.say", "keyDigest": aDigest, "lastFour": "wxYZ"},
 		settings.OperationKeyRevoke:       {"baseRevision": 3, "operationId": "echo.say"},
 		settings.SecretsPut:               {"name": "TOKEN", "value": canaryValue, "valueDigest": canonical.SHA256([]byte(canaryValue))},
 		settings.SecretsDelete:            {"name": "TOKEN"},
-		settings.CredentialsPut:           {"serviceAccountId": "sa-1", "username": "robot", "password": canaryPassword, "salt": canarySalt, "passwordDigest": aDigest},
+		settings.CredentialsPut:           {"serviceAccountId": "sa-1", "username": "robot", "password": canaryPassword, "salt": canarySalt, "passwordDigest": credentialsDigest},
 		settings.CredentialsDelete:        {"serviceAccountId": "sa-1"},
 	}
 }
@@ -205,26 +208,27 @@ func TestFieldForms(t *testing.T) {
 	t.Parallel()
 	many := make([]string, settings.MaxAllowlist+1)
 	for i := range many {
-		many[i] = "10.0.0.0/8"
+		many[i] = fmt.Sprintf("10.0.%d.0/24", i)
 	}
-	long := strings.Repeat("x", 129)
 	bad := map[string][]any{
 		"mode":                    {"", "PRIVATE", "disabled", 1, nil},
-		"ipAllowlist":             {nil, "10.0.0.0/8", []any{nil}, []any{1}, []string{"10.0.0.1"}, []string{"x"}, many},
+		"ipAllowlist":             {nil, "10.0.0.0/8", []any{nil}, []any{1}, []string{"10.0.0.1"}, []string{"x"}, many, []string{"10.0.0.1/8"}, []string{"::ffff:10.0.0.0/104"}, []string{"10.0.0.0/8", "10.0.0.0/8"}, []string{"fe80::%1/64"}},
 		"keyDigest":               {nil, "", aDigest[:63], strings.ToUpper(aDigest), aDigest + "\n", 1},
 		"valueDigest":             {nil, "", aDigest, strings.ToUpper(aDigest)},
 		"passwordDigest":          {nil, "", aDigest[:63], 1},
 		"lastFour":                {nil, "", "abc", "abcde", "ab\nc", "ab d", 1234},
 		"releaseGeneration":       {nil, "", generation[:63], strings.ToUpper(generation)},
-		"defaultServiceAccountId": {"", 1, long, []any{}, "a\x00"},
-		"operations":              {nil, []any{}, "x", fields{"Echo": fields{}}, fields{"echo": 1}, fields{"echo": nil}, fields{"__proto__": fields{}}},
-		"operationId":             {nil, "", "Echo", "__proto__", strings.Repeat("x", 65), 1},
-		"name":                    {nil, "", long, "a\nb", "a\x7f", 1},
-		"value":                   {nil, "", 1, strings.Repeat("x", 65_537)},
-		"serviceAccountId":        {nil, "", long, "a\x00", 1},
-		"username":                {nil, "", long, 1},
-		"password":                {nil, "", 1},
-		"salt":                    {nil, "", 1},
+		"defaultServiceAccountId": {"", 1, "a b", []any{}, "a\x00"},
+		"operations": {nil, []any{}, "x", fields{"Echo": fields{}}, fields{"echo": 1}, fields{"echo": nil}, fields{"__proto__": fields{}},
+			fields{"echo": fields{"access": "public"}}, fields{"echo": fields{"access": "open", "service_account_id": nil}},
+			fields{"echo": fields{"access": "public", "service_account_id": "a b"}}, fields{"echo": fields{"access": "public", "service_account_id": nil, "x": 1}}},
+		"operationId":      {nil, "", "Echo", "__proto__", strings.Repeat("x", 65), 1},
+		"name":             {nil, "", "token", "1TOKEN", "A-B", "TOKEN\n", strings.Repeat("X", 65), 1},
+		"value":            {nil, "", 1, strings.Repeat("x", settings.MaxSecret+1)},
+		"serviceAccountId": {nil, "", "-a", "a b", "a\x00", strings.Repeat("x", 65), 1},
+		"username":         {nil, "", strings.Repeat("x", 257), "a\nb", "a\x7f", 1},
+		"password":         {nil, "", strings.Repeat("x", 1_025), 1},
+		"salt":             {nil, "", "a\x00b", strings.Repeat("x", 257), 1},
 	}
 	seen := map[string]bool{"baseRevision": true, "valueJson": true}
 	for operation, payload := range good() {
@@ -281,7 +285,7 @@ func TestStored(t *testing.T) {
 		}
 	}
 	for operation, digest := range map[settings.Operation]string{
-		settings.SecretsPut: canonical.SHA256([]byte(canaryValue)), settings.CredentialsPut: aDigest,
+		settings.SecretsPut: canonical.SHA256([]byte(canaryValue)), settings.CredentialsPut: credentialsDigest,
 		settings.AccessPolicyKeyRotate: aDigest, settings.OperationKeyRotate: aDigest,
 		settings.RuntimeConfigReplace: canonical.SHA256([]byte(`{"a":[true],"b":1}`)),
 	} {

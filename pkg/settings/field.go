@@ -9,7 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"unicode/utf8"
+	"strings"
 
 	"github.com/teamsync/edge-workers/pkg/canonical"
 )
@@ -23,10 +23,15 @@ const (
 	MaxValueJSON = 65_536
 	// MaxAllowlist is the most networks of an allow list (D11).
 	MaxAllowlist = 64
-	// maxSecret bounds a secret's value, a password and a salt in bytes.
-	maxSecret = 65_536
-	// maxName bounds names and ids in bytes.
-	maxName = 128
+	// MaxSecret is the most bytes of a secret's value.
+	MaxSecret = 5_120
+	// maxUsername, maxPassword and maxSalt bound an account's credentials in
+	// bytes.
+	maxUsername = 256
+	maxPassword = 1_024
+	maxSalt     = 256
+	// maxOperations is the most rows of a settings table: a manifest's bound.
+	maxOperations = 200
 )
 
 // field is one key of a command's payload.
@@ -49,20 +54,23 @@ var (
 	lastFour              = field{name: "lastFour", check: matching(lastFourForm), stored: "lastFour"}
 	valueJSON             = field{name: "valueJson", check: configText, stored: "valueDigest", digested: true}
 	releaseGeneration     = field{name: "releaseGeneration", check: digestText, stored: "releaseGeneration"}
-	defaultServiceAccount = field{name: "defaultServiceAccountId", check: nameOrNull, stored: "defaultServiceAccountId"}
+	defaultServiceAccount = field{name: "defaultServiceAccountId", check: accountOrNull, stored: "defaultServiceAccountId"}
 	operations            = field{name: "operations", check: operationTable, stored: "operationsDigest", digested: true}
 	operationID           = field{name: "operationId", check: matching(operationIDForm), stored: "operationId"}
-	secretName            = field{name: "name", check: nameText, stored: "name"}
-	secretValue           = field{name: "value", check: secretText}
+	secretName            = field{name: "name", check: matching(secretNameForm), stored: "name"}
+	secretValue           = field{name: "value", check: bounded(MaxSecret)}
 	valueDigest           = field{name: "valueDigest", check: digestText, stored: "valueDigest"}
-	serviceAccountID      = field{name: "serviceAccountId", check: nameText, stored: "serviceAccountId"}
-	username              = field{name: "username", check: nameText, stored: "username"}
-	password              = field{name: "password", check: secretText}
-	salt                  = field{name: "salt", check: secretText}
+	serviceAccountID      = field{name: "serviceAccountId", check: matching(accountForm), stored: "serviceAccountId"}
+	username              = field{name: "username", check: printable(maxUsername), stored: "username"}
+	password              = field{name: "password", check: bounded(maxPassword)}
+	salt                  = field{name: "salt", check: printable(maxSalt)}
 	passwordDigest        = field{name: "passwordDigest", check: digestText, stored: "passwordDigest"}
 )
 
+// The forms of names are those that the Worker's runtime accepts.
 var (
+	secretNameForm  = regexp.MustCompile(`\A[A-Z][A-Z0-9_]{0,63}\z`)
+	accountForm     = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\z`)
 	integerForm     = regexp.MustCompile(`\A(0|[1-9][0-9]{0,15})\z`)
 	lastFourForm    = regexp.MustCompile(`\A[A-Za-z0-9_-]{4}\z`)
 	operationIDForm = regexp.MustCompile(`\A[a-z][a-z0-9_.-]{0,63}\z`)
@@ -95,33 +103,43 @@ func revisionText(raw json.RawMessage) error { // S1-238, S1-239
 	return err
 }
 
-func isMode(s string) bool { return slices.Contains([]string{"private", "api_key", "public"}, s) }
+// modes are those of an access policy (D11).
+var modes = []string{"private", "api_key", "public"}
 
 func modeText(raw json.RawMessage) error {
 	s, err := text(raw)
-	if err == nil && !isMode(s) {
-		return errors.New("it is not a mode")
+	if err == nil && !slices.Contains(modes, s) {
+		return fmt.Errorf("it is not one of %s", strings.Join(modes, ", "))
 	}
 	return err
 }
 
+// networks is a list of CIDR ranges as the Worker's runtime takes them: host
+// bits 0, so that a slip does not pass for a range, none twice, and none of
+// IPv4 addresses in IPv6 form, in which no address would be.
 func networks(raw json.RawMessage) error {
 	var list []*string
 	err := json.Unmarshal(raw, &list)
-	if err != nil || list == nil {
+	if err != nil || list == nil || slices.Contains(list, nil) {
 		return errors.New("it is not a list of texts")
 	}
 	if len(list) > MaxAllowlist {
 		return fmt.Errorf("it has more than %d networks", MaxAllowlist)
 	}
-	for _, item := range list {
-		if item == nil {
-			return errors.New("it is not a list of texts")
+	seen := map[string]bool{}
+	for i, item := range list {
+		network, err := netip.ParsePrefix(*item)
+		switch {
+		case err != nil:
+			return fmt.Errorf("entry %d is not a network such as 192.0.2.0/24", i)
+		case network.Masked() != network:
+			return fmt.Errorf("entry %d has host bits that are not 0", i)
+		case network.Addr().Is4In6():
+			return fmt.Errorf("entry %d is of IPv4 addresses in IPv6 form", i)
+		case seen[*item]:
+			return fmt.Errorf("entry %d is given twice", i)
 		}
-		_, err := netip.ParsePrefix(*item)
-		if err != nil {
-			return errors.New("it has an entry that is not a network")
-		}
+		seen[*item] = true
 	}
 	return nil
 }
@@ -138,42 +156,48 @@ func matching(form *regexp.Regexp) func(json.RawMessage) error {
 	return func(raw json.RawMessage) error {
 		s, err := text(raw)
 		if err == nil && !form.MatchString(s) {
-			return errors.New("it does not have its form")
+			return fmt.Errorf("it does not match %s", shown(form))
 		}
 		return err
 	}
 }
 
-// nameText is 1 to 128 bytes without control characters.
-func nameText(raw json.RawMessage) error {
-	s, err := text(raw)
-	if err != nil {
+// shown is a form without its anchors.
+func shown(form *regexp.Regexp) string {
+	return strings.TrimSuffix(strings.TrimPrefix(form.String(), `\A`), `\z`)
+}
+
+// bounded is a text of 1 to most bytes.
+func bounded(most int) func(json.RawMessage) error {
+	return func(raw json.RawMessage) error {
+		s, err := text(raw)
+		if err == nil && (s == "" || len(s) > most) {
+			return fmt.Errorf("it does not have 1 to %d bytes", most)
+		}
 		return err
 	}
-	if s == "" || len(s) > maxName || !utf8.ValidString(s) {
-		return fmt.Errorf("it does not have 1 to %d bytes", maxName)
-	}
-	for _, r := range s {
-		if r < 0x20 || r == 0x7f {
+}
+
+// printable is a bounded text without control characters.
+func printable(most int) func(json.RawMessage) error {
+	return func(raw json.RawMessage) error {
+		err := bounded(most)(raw)
+		if err != nil {
+			return err
+		}
+		s, err := text(raw)
+		if strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
 			return errors.New("it has a control character")
 		}
+		return err
 	}
-	return nil
 }
 
-func nameOrNull(raw json.RawMessage) error {
+func accountOrNull(raw json.RawMessage) error {
 	if string(raw) == "null" {
 		return nil
 	}
-	return nameText(raw)
-}
-
-func secretText(raw json.RawMessage) error {
-	s, err := text(raw)
-	if err == nil && (s == "" || len(s) > maxSecret) {
-		return fmt.Errorf("it does not have 1 to %d bytes", maxSecret)
-	}
-	return err
+	return matching(accountForm)(raw)
 }
 
 // configText is JSON text of an object (S1-241, S1-242).
@@ -196,20 +220,41 @@ func isObject(raw []byte) bool {
 	return json.Valid(raw) && bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{"))
 }
 
-// operationTable is an object of objects by operation id. What a row may say
-// is checked where the release's manifest is known.
+// operationTable is the rows of operations by id, as the Worker takes them.
+// Which ids there are is checked where the release's manifest is known.
 func operationTable(raw json.RawMessage) error {
 	var rows map[string]json.RawMessage
 	err := json.Unmarshal(raw, &rows)
 	if err != nil || rows == nil {
 		return errors.New("it is not an object")
 	}
+	if len(rows) > maxOperations {
+		return fmt.Errorf("it has more than %d operations", maxOperations)
+	}
 	for id, row := range rows {
-		if !operationIDForm.MatchString(id) || !isObject(row) {
+		if !operationIDForm.MatchString(id) {
 			return errors.New("it has an entry that is not the row of an operation")
+		}
+		fields, err := object(row, "access", "service_account_id")
+		if err == nil {
+			err = errors.Join(accessText(fields["access"]), accountOrNull(fields["service_account_id"]))
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", id, err)
 		}
 	}
 	return nil
+}
+
+// accesses are what an operation may be set to (D11).
+var accesses = []string{"inherit", "private", "api_key", "public", "disabled"}
+
+func accessText(raw json.RawMessage) error {
+	s, err := text(raw)
+	if err == nil && !slices.Contains(accesses, s) {
+		return fmt.Errorf("it is not one of %s", strings.Join(accesses, ", "))
+	}
+	return err
 }
 
 // keep is the stored form of a field's value.

@@ -12,6 +12,23 @@ import (
 // object reads one JSON object that has exactly the given keys, each once and
 // in this case.
 func object(raw []byte, keys ...string) (map[string]json.RawMessage, error) {
+	found, err := members(raw)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range keys {
+		if found[key] == nil {
+			return nil, fmt.Errorf("key %q is missing", key)
+		}
+	}
+	if len(found) != len(keys) {
+		return nil, errors.New("it has unknown keys")
+	}
+	return found, nil
+}
+
+// members reads one JSON object in UTF-8 whose keys are given once each.
+func members(raw []byte) (map[string]json.RawMessage, error) {
 	if !utf8.Valid(raw) {
 		return nil, errors.New("it is not UTF-8")
 	}
@@ -41,14 +58,6 @@ func object(raw []byte, keys ...string) (map[string]json.RawMessage, error) {
 	_, err = decoder.Token()
 	if !errors.Is(err, io.EOF) {
 		return nil, errors.New("it is not one JSON object")
-	}
-	for _, key := range keys {
-		if found[key] == nil {
-			return nil, fmt.Errorf("key %q is missing", key)
-		}
-	}
-	if len(found) != len(keys) {
-		return nil, errors.New("it has unknown keys")
 	}
 	return found, nil
 }

@@ -40,41 +40,60 @@ func ReadReceipt(want Expectation, result []byte) (Receipt, error) {
 	return r, nil
 }
 
-func readReceipt(want Expectation, result []byte) (Receipt, error) {
-	outer, err := object(result, "found", "receipt")
-	if err != nil {
+func readReceipt(want Expectation, raw []byte) (Receipt, error) {
+	result, err := openReceipt(want, raw)
+	if err != nil || result == nil {
 		return Receipt{}, err
 	}
-	found, err := boolean(outer["found"])
-	if err != nil {
-		return Receipt{}, fmt.Errorf("found: %w", err)
-	}
-	none := string(outer["receipt"]) == "null"
-	if found == none {
-		return Receipt{}, errors.New("found and receipt contradict each other")
-	}
-	if none {
-		return Receipt{}, nil
-	}
-	receipt, err := object(outer["receipt"], "mutationId", "operation", "commandDigest", "result", "createdAt")
-	if err != nil {
-		return Receipt{}, fmt.Errorf("receipt: %w", err)
-	}
-	for key, value := range map[string]string{"mutationId": want.MutationID, "operation": string(want.Operation), "commandDigest": want.CommandDigest} {
-		err := equals(receipt[key], value)
-		if err != nil {
-			return Receipt{}, fmt.Errorf("receipt: %s: %w", key, err)
-		}
-	}
-	err = timestamp(receipt["createdAt"])
-	if err != nil {
-		return Receipt{}, fmt.Errorf("receipt: createdAt: %w", err)
-	}
-	noOp, err := CheckResult(want.Operation, want.Command, receipt["result"])
+	noOp, err := CheckResult(want.Operation, want.Command, result)
 	if err != nil {
 		return Receipt{}, err
 	}
 	return Receipt{Found: true, NoOp: noOp}, nil
+}
+
+// OpenReceipt checks the outside of a receipt and gives the result in it; nil
+// when the Worker has none, which means that the mutation was not applied. It
+// is for mutations that are none of the twelve.
+func OpenReceipt(want Expectation, raw []byte) (json.RawMessage, error) {
+	result, err := openReceipt(want, raw)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrReceipt, err)
+	}
+	return result, nil
+}
+
+func openReceipt(want Expectation, raw []byte) (json.RawMessage, error) {
+	outer, err := object(raw, "found", "receipt")
+	if err != nil {
+		return nil, err
+	}
+	found, err := boolean(outer["found"])
+	if err != nil {
+		return nil, fmt.Errorf("found: %w", err)
+	}
+	none := string(outer["receipt"]) == "null"
+	if found == none {
+		return nil, errors.New("found and receipt contradict each other")
+	}
+	if none {
+		return nil, nil
+	}
+	receipt, err := object(outer["receipt"], "mutationId", "operation", "commandDigest", "result", "createdAt")
+	if err != nil {
+		return nil, fmt.Errorf("receipt: %w", err)
+	}
+	for key, value := range map[string]string{"mutationId": want.MutationID, "operation": string(want.Operation), "commandDigest": want.CommandDigest} {
+		err := equals(receipt[key], value)
+		if err != nil {
+			return nil, fmt.Errorf("receipt: %s: %w", key, err)
+		}
+	}
+	err = timestamp(receipt["createdAt"])
+	if err != nil {
+		return nil, fmt.Errorf("receipt: createdAt: %w", err)
+	}
+	return receipt["result"], nil
 }
 
 // CheckResult checks a mutation's result, in a receipt or in the answer to the
@@ -269,7 +288,7 @@ func operationSettings(operation Operation, stored Stored, revision int64, raw [
 	if err != nil {
 		return fmt.Errorf("releaseGeneration: %w", err)
 	}
-	err = nameOrNull(fields["default_service_account_id"])
+	err = accountOrNull(fields["default_service_account_id"])
 	if err != nil {
 		return fmt.Errorf("default_service_account_id: %w", err)
 	}
@@ -339,4 +358,11 @@ func timestamp(raw json.RawMessage) error {
 		return errors.New("it is not a timestamp")
 	}
 	return nil
+}
+
+// Conflicts reports whether a mutation's result says, and says nothing else
+// than, that its base revision was not the current one: nothing was changed.
+func Conflicts(result []byte) bool {
+	fields, err := members(result)
+	return err == nil && string(fields["conflict"]) == "true" && string(fields["revoked"]) != "true" && string(fields["deleted"]) != "true"
 }

@@ -52,7 +52,7 @@ func results() map[settings.Operation]fields {
 		settings.OperationKeyRevoke:       did("revoked", settingsAt(4)),
 		settings.SecretsPut:               plain(fields{"name": "TOKEN", "sha256": canonical.SHA256([]byte(canaryValue)), "updated_at": at}),
 		settings.SecretsDelete:            did("deleted", fields{"name": "TOKEN", "deleted": true, "updated_at": at}),
-		settings.CredentialsPut:           plain(fields{"serviceAccountId": "sa-1", "username": "robot", "passwordDigest": aDigest, "updated_at": at}),
+		settings.CredentialsPut:           plain(fields{"serviceAccountId": "sa-1", "username": "robot", "passwordDigest": credentialsDigest, "updated_at": at}),
 		settings.CredentialsDelete:        did("deleted", fields{"serviceAccountId": "sa-1", "deleted": true, "updated_at": at}),
 	}
 }

@@ -2,6 +2,7 @@ package setup
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"time"
@@ -116,6 +117,14 @@ func (s *serving) provider() (provider.Provider, error) {
 		return nil, err
 	}
 	return s.target, nil
+}
+
+// Call sends one command to a live Worker.
+func (s *serving) Call(ctx context.Context, command control.Command) (json.RawMessage, error) {
+	if s.client == nil {
+		return nil, version.ErrProviderInvalid
+	}
+	return s.client.Call(ctx, command)
 }
 
 // Probe asks the release of a generation for its access policy through the

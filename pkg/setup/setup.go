@@ -27,6 +27,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/deploy"
 	"github.com/teamsync/edge-workers/pkg/gateway"
 	"github.com/teamsync/edge-workers/pkg/httpapi"
+	"github.com/teamsync/edge-workers/pkg/live"
 	"github.com/teamsync/edge-workers/pkg/observe"
 	"github.com/teamsync/edge-workers/pkg/outbox"
 	"github.com/teamsync/edge-workers/pkg/provider/cloudflare"
@@ -209,8 +210,12 @@ func (s *System) serve(ctx context.Context, p Params, signer *control.Signer, se
 	if err != nil {
 		return err
 	}
+	settings, err := live.New(live.Params{DB: s.db, Outbox: s.Outbox, Redis: s.redis, Channel: serving, Provider: serving.check, Log: p.Log})
+	if err != nil {
+		return err
+	}
 	desk, err := admission.New(admission.Params{
-		DB: s.db, Outbox: s.Outbox, Redis: s.redis, Mirror: mirror, Publisher: s.transport, Provider: serving.check, Log: p.Log,
+		DB: s.db, Outbox: s.Outbox, Redis: s.redis, Mirror: mirror, Publisher: s.transport, Stager: settings, Provider: serving.check, Log: p.Log,
 	})
 	if err != nil {
 		return err
@@ -232,7 +237,7 @@ func (s *System) serve(ctx context.Context, p Params, signer *control.Signer, se
 		roles = append(roles, httpapi.Role(r))
 	}
 	s.Handler, err = httpapi.New(httpapi.Params{
-		Roles: roles, Verifier: verifier, DB: s.db, Store: p.Store, Submitter: submitter, Desk: desk,
+		Roles: roles, Verifier: verifier, DB: s.db, Store: p.Store, Submitter: submitter, Desk: desk, Live: settings,
 		Mirror: mirror, Directory: s.Directory, Gateway: gate, Log: p.Log,
 	})
 	return err

@@ -26,6 +26,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/builder/npm"
 	"github.com/teamsync/edge-workers/pkg/database"
 	"github.com/teamsync/edge-workers/pkg/deploy"
+	"github.com/teamsync/edge-workers/pkg/live"
 	"github.com/teamsync/edge-workers/pkg/outbox"
 	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/provider"
@@ -55,9 +56,12 @@ type Plane struct {
 	Release   *Release
 	Secrets   *Secrets
 	Published *Published
-	Tenant    models.Tenant
-	Actor     audit.Actor
-	Log       *slog.Logger
+	// Channel is what Live, and the desk's staging, talk to.
+	Channel *Channel
+	Live    *live.Desk
+	Tenant  models.Tenant
+	Actor   audit.Actor
+	Log     *slog.Logger
 	// Invalid, when set, is what the provider's settings check says.
 	Invalid error
 	builder *builder.Builder
@@ -74,7 +78,7 @@ func NewIn(t testing.TB, db *database.DB, scope outbox.Scope) *Plane {
 	t.Helper()
 	id := strings.ReplaceAll(uuid.NewString(), "-", "")[:12]
 	p := &Plane{
-		T: t, DB: db, Outbox: outbox.New(db, scope), Redis: Redis(t), Provider: &Provider{}, Release: &Release{}, Secrets: &Secrets{}, Published: &Published{},
+		T: t, DB: db, Outbox: outbox.New(db, scope), Redis: Redis(t), Provider: &Provider{}, Release: &Release{}, Secrets: &Secrets{}, Published: &Published{}, Channel: &Channel{},
 		Directory: tenancy.New(db), Tenant: models.Tenant{CompanyID: "company-" + id, DepartmentID: "dept-" + id},
 		Actor: audit.Actor{Type: "user", ID: "user:manager", Method: "bearer_jwt", RequestID: "req-" + id},
 		Log:   slog.New(slog.DiscardHandler),
@@ -87,8 +91,10 @@ func NewIn(t testing.TB, db *database.DB, scope outbox.Scope) *Plane {
 	p.Mirror = ticket.NewMirror(p.Redis, p.Log)
 	check := func() error { return p.Invalid }
 	p.BuildFrom("")
+	p.Live, err = live.New(live.Params{DB: db, Outbox: p.Outbox, Redis: p.Redis, Channel: p.Channel, Provider: check, Log: p.Log})
+	p.ok(err)
 	p.Desk, err = admission.New(admission.Params{
-		DB: db, Outbox: p.Outbox, Redis: p.Redis, Mirror: p.Mirror, Publisher: p.Published, Provider: check, Log: p.Log,
+		DB: db, Outbox: p.Outbox, Redis: p.Redis, Mirror: p.Mirror, Publisher: p.Published, Stager: p.Live, Provider: check, Log: p.Log,
 	})
 	p.ok(err)
 	p.Provision(p.Tenant)

@@ -122,7 +122,7 @@ func preload(b *testing.B, p *plane.Plane, n int) []transports.Message {
 	b.Helper()
 	published := &plane.Published{}
 	desk, err := admission.New(admission.Params{
-		DB: p.DB, Outbox: p.Outbox, Redis: p.Redis, Mirror: p.Mirror, Publisher: published, Provider: func() error { return nil }, Log: p.Log,
+		DB: p.DB, Outbox: p.Outbox, Redis: p.Redis, Mirror: p.Mirror, Publisher: published, Stager: p.Live, Provider: func() error { return nil }, Log: p.Log,
 	})
 	if err != nil {
 		b.Fatal(err)

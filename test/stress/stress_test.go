@@ -224,7 +224,7 @@ func tenant(t *testing.T, p *plane.Plane, b *bag) {
 	p.Provision(p.Tenant)
 	first := p.Submit("one")
 	desk, err := admission.New(admission.Params{
-		DB: p.DB, Outbox: p.Outbox, Redis: p.Redis, Mirror: p.Mirror, Publisher: b, Provider: func() error { return nil }, Log: p.Log,
+		DB: p.DB, Outbox: p.Outbox, Redis: p.Redis, Mirror: p.Mirror, Publisher: b, Stager: p.Live, Provider: func() error { return nil }, Log: p.Log,
 	})
 	if err != nil {
 		t.Error(err)

@@ -85,7 +85,7 @@ func open(ctx context.Context, config control.Config) (*node, error) {
 	n := &node{config: config, republisher: reconcile.NewRepublisher(reconcile.RepublishParams{Outbox: rows, Mirror: mirror, Publisher: world, Log: log})}
 	var failures [4]error
 	n.submitter, failures[0] = version.NewSubmitter(version.Params{DB: db, Outbox: rows, Builder: build, Store: objects, Provider: valid, Log: log})
-	n.desk, failures[1] = admission.New(admission.Params{DB: db, Outbox: rows, Redis: client, Mirror: mirror, Publisher: world, Provider: valid, Log: log})
+	n.desk, failures[1] = admission.New(admission.Params{DB: db, Outbox: rows, Redis: client, Mirror: mirror, Publisher: world, Stager: world, Provider: valid, Log: log})
 	n.task, failures[2] = deploy.New(deploy.Params{
 		DB: db, Outbox: rows, Redis: client, Mirror: mirror, Store: objects, Prober: world, Purger: world, Metrics: metrics, Log: log,
 		Owner: "node-" + uuid.NewString()[:8], Provider: func() (provider.Provider, error) { return api, nil },

@@ -12,8 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/artifact"
 	"github.com/teamsync/edge-workers/pkg/deploy"
+	"github.com/teamsync/edge-workers/pkg/live"
+	"github.com/teamsync/edge-workers/pkg/settings"
 	"github.com/teamsync/edge-workers/test/faults/control"
 	"github.com/teamsync/edge-workers/test/faults/failpoint"
 	"github.com/teamsync/edge-workers/test/faults/wire"
@@ -48,6 +51,11 @@ func (o outside) call(ctx context.Context, method, path string, body []byte) err
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s %s: status %d", method, path, response.StatusCode)
 	}
+	return nil
+}
+
+// Stage stages nothing: no Worker of the matrix has operation settings.
+func (o outside) Stage(context.Context, live.By, models.Worker, models.Version, *settings.TableRequest) error {
 	return nil
 }
 

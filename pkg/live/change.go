@@ -1,0 +1,136 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/teamsync/edge-workers/models"
+	"github.com/teamsync/edge-workers/pkg/control"
+	"github.com/teamsync/edge-workers/pkg/database"
+	"github.com/teamsync/edge-workers/pkg/outbox"
+	"github.com/teamsync/edge-workers/pkg/settings"
+	"github.com/teamsync/edge-workers/pkg/version"
+)
+
+// parse makes a command of its payload.
+func parse(operation settings.Operation, payload map[string]any) (settings.Command, error) {
+	raw, err := json.Marshal(payload)
+	if err != nil {
+		return settings.Command{}, fmt.Errorf("encode the command: %w", err)
+	}
+	command, err := settings.Parse(operation, raw)
+	if err != nil {
+		return settings.Command{}, invalid(err)
+	}
+	return command, nil
+}
+
+// change records a command, sends it once, and settles its row by the answer.
+// It gives the result of an applied mutation. The client's going away ends
+// nothing once the row is committed.
+func (d *Desk) change(ctx context.Context, by By, of release, command settings.Command) (json.RawMessage, error) {
+	row, err := d.record(ctx, by, of, command)
+	if err != nil {
+		return nil, err
+	}
+	ctx = context.WithoutCancel(ctx) // bounded by the channel and the database
+	// gofail: var controlSendBefore string
+	// if err := failpoint.Act(controlSendBefore); err != nil { return nil, errUnknown.Because(err) }
+	result, err := d.p.Channel.Call(ctx, of.command(by, command.Operation(), row.ID, command.Payload()))
+	// gofail: var controlSendAfter string
+	// if err := failpoint.Act(controlSendAfter); err != nil { return nil, errUnknown.Because(err) }
+	return d.settle(ctx, row, command, result, err)
+}
+
+// record commits the row of a command that is about to be sent to the release
+// that is still the live one under the Worker's lock.
+func (d *Desk) record(ctx context.Context, by By, of release, command settings.Command) (models.Outbox, error) {
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return models.Outbox{}, fmt.Errorf("mutation id: %w", err)
+	}
+	var row models.Outbox
+	err = d.p.DB.Tx(ctx, func(tx *database.Tx) error {
+		worker, err := version.WorkerOf(tx.Locked(), by.Tenant)
+		if err != nil {
+			return err
+		}
+		now, err := serving(tx.DB, by.Tenant, worker)
+		switch {
+		case err != nil:
+			return err
+		case now.generation != of.generation || now.worker.ScriptName != of.worker.ScriptName:
+			return errChanging
+		}
+		row, err = d.p.Outbox.EnqueueControlAudit(tx, outbox.ControlIntent{
+			ID: id.String(), Tenant: by.Tenant, Worker: worker, ReleaseGeneration: now.generation, Command: command,
+			Actor: outbox.ControlActor{Type: by.Actor.Type, ID: by.Actor.ID, Method: by.Actor.Method, RequestID: by.Actor.RequestID},
+		})
+		return err
+	})
+	var unknown *database.CommitUnknownError
+	if errors.As(err, &unknown) {
+		err = d.confirm(ctx, row.ID, unknown)
+	}
+	return row, err
+}
+
+// confirm reads a row back after a lost acknowledgement of its commit. It asks
+// for the row's lock, so that a commit which is still on its way is waited for.
+// A row that may be there without a command that was sent is no harm: the
+// Worker has no receipt of it.
+func (d *Desk) confirm(ctx context.Context, id string, cause error) error {
+	var n int64
+	err := d.p.DB.Tx(context.WithoutCancel(ctx), func(tx *database.Tx) error {
+		return tx.Locked().Model(&models.Outbox{}).Where("id = ?", id).Count(&n).Error
+	})
+	if err != nil || n == 0 {
+		return errNotCommitted.Because(errors.Join(cause, err))
+	}
+	return nil
+}
+
+// settle ends the row when the answer tells what happened, and leaves it to
+// the control-audit lane when it does not.
+func (d *Desk) settle(ctx context.Context, row models.Outbox, command settings.Command, result json.RawMessage, cause error) (json.RawMessage, error) {
+	operation := settings.Operation(command.Operation())
+	var no *control.RefusedError
+	var unreached *control.UnreachableError
+	switch {
+	case errors.As(cause, &no):
+		return nil, d.refuse(ctx, row, no.Code, refused(no))
+	case errors.As(cause, &unreached) && unreached.NotSent:
+		return nil, d.refuse(ctx, row, errUnreachable.Code, errUnreachable.Because(cause))
+	case cause != nil:
+		return nil, errUnknown.Because(cause)
+	case settings.Conflicts(result):
+		return nil, d.refuse(ctx, row, "revision_stale", stale(operation))
+	}
+	noOp, err := settings.CheckResult(operation, command.Stored(), result)
+	if err != nil {
+		return nil, errUnknown.Because(fmt.Errorf("unusable answer: %w", err))
+	}
+	err = d.p.DB.Tx(ctx, func(tx *database.Tx) error { return settings.Complete(tx, row, noOp) })
+	d.left(ctx, row, err)
+	return result, nil
+}
+
+// refuse ends the row of a command that was not applied and gives the answer
+// back.
+func (d *Desk) refuse(ctx context.Context, row models.Outbox, code string, answer error) error {
+	err := d.p.DB.Tx(ctx, func(tx *database.Tx) error { return outbox.RefuseControl(tx, row, code, "") })
+	d.left(ctx, row, err)
+	return answer
+}
+
+// left tells of a row that could not be ended: what the Worker did is known,
+// and the lane will find out the same.
+func (d *Desk) left(ctx context.Context, row models.Outbox, err error) {
+	if err != nil {
+		d.p.Log.WarnContext(ctx, "control row left to the control-audit lane", "outbox_id", row.ID, "error", err)
+	}
+}
