@@ -38,11 +38,7 @@ func (d *Desk) change(ctx context.Context, by By, of release, command settings.C
 		return nil, err
 	}
 	ctx = context.WithoutCancel(ctx) // bounded by the channel and the database
-	// gofail: var controlSendBefore string
-	// if err := failpoint.Act(controlSendBefore); err != nil { return nil, errUnknown.Because(err) }
 	result, err := d.p.Channel.Call(ctx, of.command(by, command.Operation(), row.ID, command.Payload()))
-	// gofail: var controlSendAfter string
-	// if err := failpoint.Act(controlSendAfter); err != nil { return nil, errUnknown.Because(err) }
 	return d.settle(ctx, row, command, result, err)
 }
 
