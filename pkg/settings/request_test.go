@@ -104,10 +104,10 @@ func TestOver(t *testing.T) {
 	}
 	target := []string{"a", "b", "fresh"}
 	for raw, want := range map[string]string{
-		``: `{"defaultServiceAccountId":"robot","operations":{"a":{"access":"public","service_account_id":"one"},"b":{"access":"api_key","service_account_id":"two"}}}`,
+		``:                                    `{"defaultServiceAccountId":"robot","operations":{"a":{"access":"public","service_account_id":"one"},"b":{"access":"api_key","service_account_id":"two"}}}`,
 		`{"base_revision":0,"operations":{}}`: `{"defaultServiceAccountId":"robot","operations":{"a":{"access":"public","service_account_id":"one"},"b":{"access":"api_key","service_account_id":"two"}}}`,
 		`{"base_revision":0,"default_service_account_id":null,"operations":{"a":{"access":"private"},"b":{"access":"api_key","service_account_id":null},"fresh":{"access":"public"}}}`: `{"defaultServiceAccountId":null,"operations":{"a":{"access":"private","service_account_id":"one"},"b":{"access":"api_key","service_account_id":null},"fresh":{"access":"public","service_account_id":null}}}`,
-		`{"base_revision":0,"default_service_account_id":"other","operations":{"a":{"access":"inherit","service_account_id":"other"}}}`:                                                  `{"defaultServiceAccountId":"other","operations":{"a":{"access":"inherit","service_account_id":"other"},"b":{"access":"api_key","service_account_id":"two"}}}`,
+		`{"base_revision":0,"default_service_account_id":"other","operations":{"a":{"access":"inherit","service_account_id":"other"}}}`:                                                `{"defaultServiceAccountId":"other","operations":{"a":{"access":"inherit","service_account_id":"other"},"b":{"access":"api_key","service_account_id":"two"}}}`,
 	} {
 		var in *settings.TableRequest
 		if raw != "" {
