@@ -174,6 +174,7 @@ func TestLostAnswers(t *testing.T) {
 			{"put meanwhile", builder.V2_6, "control.receipt.get", nil, integrity, "secrets.list secrets.delete:SECRET receipt.get receipt.ack secrets.list", true},
 			{"purge lost after", builder.V2_7, "secrets.purge", lostAfter, "", "secrets.purge receipt.get receipt.ack PUT", false},
 			{"purge lost before", builder.V2_7, "secrets.purge", lostBefore, internal, "secrets.purge receipt.get", true},
+			{"purge copied under way", builder.V2_7, "secrets.purge", copied, "", "secrets.purge receipt.get receipt.ack PUT", false},
 			{"receipt lost", builder.V2_7, "control.receipt.get", stop, internal, "secrets.purge receipt.get receipt.get", false},
 		} {
 			live := s.deploy(c.policy, c.name)

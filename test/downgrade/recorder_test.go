@@ -63,16 +63,24 @@ func (r *recorder) disarm() {
 func lostAfter(_ event, forward func()) { forward(); panic(http.ErrAbortHandler) }
 func lostBefore(event, func())          { panic(http.ErrAbortHandler) }
 
+// copied has a copy of the request executed first: the Worker answers the
+// request itself with 409 assertion_replayed.
+func copied(_ event, forward func()) { forward() }
+
 func (r *recorder) watch(inner http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		raw, _ := io.ReadAll(http.MaxBytesReader(w, req.Body, 32<<20))
-		req.Body = io.NopCloser(bytes.NewReader(raw))
+		fresh := func() *http.Request {
+			again := req.Clone(req.Context())
+			again.Body = io.NopCloser(bytes.NewReader(raw))
+			return again
+		}
 		e := event{Operation: req.Method}
 		switch {
 		case strings.HasSuffix(req.URL.Path, "/__control"):
 			_ = json.Unmarshal(raw, &e)
 		case req.Method != http.MethodPut:
-			inner.ServeHTTP(w, req)
+			inner.ServeHTTP(w, fresh())
 			return
 		}
 		r.mu.Lock()
@@ -83,9 +91,9 @@ func (r *recorder) watch(inner http.Handler) http.Handler {
 			seen(e)
 		}
 		if fault != nil {
-			fault(e, func() { inner.ServeHTTP(httptest.NewRecorder(), req) })
+			fault(e, func() { inner.ServeHTTP(httptest.NewRecorder(), fresh()) })
 		}
-		inner.ServeHTTP(w, req)
+		inner.ServeHTTP(w, fresh())
 	})
 }
 
