@@ -138,7 +138,7 @@ function roots() {
 }
 function lockdown() {
   forbidDynamicCode();
-  forgetMatches();
+  hideMatches();
   defineProperty(scope, "process", { value: void 0, writable: false, configurable: false });
   for (const name of ["Error", "EvalError", "RangeError", "ReferenceError", "SyntaxError", "TypeError", "URIError"]) {
     const constructor = scope[name];
@@ -180,10 +180,14 @@ function allowOverride(prototype, keys) {
     });
   }
 }
-function forgetMatches() {
+function hideMatches() {
   const owner = scope.RegExp;
   for (const key of ownKeys(owner)) {
-    if (typeof key === "string" && getOwnPropertyDescriptor(owner, key).get) delete owner[key];
+    if (typeof key !== "string" || !getOwnPropertyDescriptor(owner, key).get) continue;
+    const get = () => {
+      throw new TypeError(`RegExp["${key}"] is not available in an Edge Worker: use what exec or match returns`);
+    };
+    defineProperty(owner, key, { get, set: void 0, enumerable: false, configurable: false });
   }
 }
 function forbidDynamicCode() {

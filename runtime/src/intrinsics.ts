@@ -76,12 +76,12 @@ function roots(): object[] {
  * lockdown freezes everything that is reachable from the roots, and takes
  * away what would reach the bindings past the builder's check of imports:
  * code made from text, which workerd allows while modules are evaluated, and
- * process.getBuiltinModule, which newer compatibility dates bring along. It
- * takes away what tells of the runtime's own matches, too.
+ * process.getBuiltinModule, which newer compatibility dates bring along.
+ * What tells of the runtime's own matches goes, too.
  */
 export function lockdown(): void {
   forbidDynamicCode();
-  forgetMatches();
+  hideMatches();
   defineProperty(scope, "process", { value: undefined, writable: false, configurable: false });
   for (const name of ["Error", "EvalError", "RangeError", "ReferenceError", "SyntaxError", "TypeError", "URIError"]) {
     const constructor = (scope as unknown as Record<string, { prototype: object }>)[name];
@@ -130,15 +130,18 @@ function allowOverride(prototype: object, keys: PropertyKey[]): void {
 }
 
 /**
- * forgetMatches removes RegExp.$_, RegExp.$1 and their like: they show the text
+ * hideMatches closes RegExp.$_, RegExp.$1 and their like: they show the text
  * that was matched last by anybody, so also what the runtime compared with a
- * form: digests of keys, addresses, ids of assertions.
+ * form: digests of keys, addresses, ids of assertions. They throw, because code
+ * that relies on them would go on with a wrong text without them.
  */
-function forgetMatches(): void {
-  const owner = scope.RegExp as unknown as Record<PropertyKey, unknown>;
+function hideMatches(): void {
+  const owner = scope.RegExp;
   for (const key of ownKeys(owner)) {
     // Symbol.species is the one accessor that is not of this kind.
-    if (typeof key === "string" && getOwnPropertyDescriptor(owner, key)!.get) delete owner[key];
+    if (typeof key !== "string" || !getOwnPropertyDescriptor(owner, key)!.get) continue;
+    const get = () => { throw new TypeError(`RegExp["${key}"] is not available in an Edge Worker: use what exec or match returns`); };
+    defineProperty(owner, key, { get, set: undefined, enumerable: false, configurable: false });
   }
 }
 
