@@ -1,0 +1,151 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"gorm.io/gorm"
+
+	"github.com/teamsync/edge-workers/models"
+	"github.com/teamsync/edge-workers/pkg/fault"
+	"github.com/teamsync/edge-workers/pkg/version"
+)
+
+// Invocation is one call that may be sent to its Worker, which decides about
+// the caller.
+type Invocation struct {
+	worker    target
+	Operation string
+	Input     []byte
+	Caller    Caller
+	// stranger is a caller who signed in elsewhere: to them a Worker that does
+	// not let them in does not exist (D4).
+	stranger bool
+	// problem is what is wrong with the input. It is told only to a caller whom
+	// the Worker lets in.
+	problem error
+}
+
+// target is the live release of an active Worker.
+type target struct {
+	ScriptName   string
+	CompanyID    string
+	DepartmentID string
+	VersionID    string
+	Generation   string
+}
+
+// find reads the one active Worker for which the condition holds, with its
+// current version. Anything but an active Worker is the same 404 as none at all
+// (S2-187). It is read anew for each call.
+func (g *Gateway) find(ctx context.Context, condition string, values ...any) (target, routes, error) {
+	var rows []target
+	query := g.p.DB.Read(ctx).Session(&gorm.Session{PrepareStmt: true}).Raw(
+		`SELECT w.script_name, w.company_id, w.department_id, v.id AS version_id, v.release_generation AS generation
+		FROM edge_workers w
+		JOIN edge_worker_versions v ON v.id = w.current_version_id AND v.worker_id = w.id
+			AND v.company_id = w.company_id AND v.department_id = w.department_id
+		WHERE `+condition+` AND w.status = ?`, append(values, models.WorkerActive)...)
+	err := query.Scan(&rows).Error
+	if err != nil {
+		return target{}, nil, fmt.Errorf("read the Worker: %w", err)
+	}
+	if len(rows) == 0 {
+		return target{}, nil, version.ErrNoWorker
+	}
+	table, err := g.routesOf(ctx, rows[0])
+	return rows[0], table, err
+}
+
+// routesOf gives the routes of a version, which never change.
+func (g *Gateway) routesOf(ctx context.Context, of target) (routes, error) {
+	table, cached := g.cache.get(of.VersionID)
+	if cached {
+		return table, nil
+	}
+	tenant := models.Tenant{CompanyID: of.CompanyID, DepartmentID: of.DepartmentID}
+	current, err := version.Of(g.p.DB.Read(ctx).Select("id", "manifest"), tenant, of.VersionID)
+	if err != nil {
+		return nil, fmt.Errorf("read the current version: %w", err)
+	}
+	return g.cache.add(current)
+}
+
+// Direct admits a call by operation id for a member's own department.
+func (g *Gateway) Direct(ctx context.Context, tenant models.Tenant, operationID string, input []byte, caller Caller) (Invocation, error) {
+	worker, table, err := g.find(ctx, "w.company_id = ? AND w.department_id = ?", tenant.CompanyID, tenant.DepartmentID)
+	if err != nil {
+		return Invocation{}, err
+	}
+	if !caller.memberOf(worker.CompanyID) {
+		return Invocation{}, version.ErrNoWorker
+	}
+	if !table.byID(operationID) {
+		return Invocation{}, errNoOperation
+	}
+	body, err := compose(input, "", nil)
+	if err != nil {
+		return Invocation{}, err
+	}
+	return Invocation{worker: worker, Operation: operationID, Input: body, Caller: caller}, nil
+}
+
+// Call is a request at /w/{script_name}/{path}.
+type Call struct {
+	ScriptName string
+	Method     string
+	Path       string // without the script name, unescaped
+	Query      string // as it was sent
+	Header     http.Header
+	Body       []byte
+	Caller     Caller
+}
+
+// Routed prepares a call by method and path. Members of the Worker's company
+// stay what they are; everyone else is anonymous, with or without a key, and
+// whether that is enough is the Worker's to say (D11). When the path has
+// operations of other methods only, their methods come with the error.
+func (g *Gateway) Routed(ctx context.Context, in Call) (Invocation, []string, error) {
+	if !models.IsScriptName(in.ScriptName) {
+		return Invocation{}, nil, version.ErrNoWorker
+	}
+	worker, table, err := g.find(ctx, "w.script_name = ?", in.ScriptName)
+	if err != nil {
+		return Invocation{}, nil, err
+	}
+	member := in.Caller.memberOf(worker.CompanyID)
+	out := Invocation{worker: worker, Caller: in.Caller, stranger: !member && in.Caller.Kind == kindMember}
+	if !member {
+		out.Caller = in.Caller.Anonymous()
+	}
+	id, params, methods := table.match(in.Method, in.Path)
+	switch {
+	case id == "" && out.stranger:
+		return Invocation{}, nil, version.ErrNoWorker
+	case id == "":
+		return Invocation{}, methods, errNoOperation
+	}
+	out.Operation = id
+	out.Input, out.problem = read(in, params)
+	if member && out.problem != nil {
+		return Invocation{}, nil, out.problem
+	}
+	return out, nil, nil
+}
+
+// read makes the operation's input of a call.
+func read(in Call, params map[string]string) ([]byte, error) {
+	err := checkMediaType(in.Header, in.Body)
+	if err != nil {
+		return nil, err
+	}
+	input, err := compose(in.Body, in.Query, params)
+	if err != nil {
+		return nil, err
+	}
+	if len(input) > MaxInput {
+		return nil, fault.New(fault.TooLarge, "Request body is too large")
+	}
+	return input, nil
+}
