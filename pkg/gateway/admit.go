@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -40,22 +41,34 @@ type target struct {
 // current version. Anything but an active Worker is the same 404 as none at all
 // (S2-187). It is read anew for each call.
 func (g *Gateway) find(ctx context.Context, condition string, values ...any) (target, routes, error) {
-	var rows []target
-	query := g.p.DB.Read(ctx).Session(&gorm.Session{PrepareStmt: true}).Raw(
-		`SELECT w.script_name, w.company_id, w.department_id, v.id AS version_id, v.release_generation AS generation
+	of, err := g.read(ctx, condition, append(values, models.WorkerActive)...)
+	if err != nil {
+		return target{}, nil, err
+	}
+	table, err := g.routesOf(ctx, of)
+	return of, table, err
+}
+
+func (g *Gateway) read(ctx context.Context, condition string, values ...any) (target, error) {
+	rows, err := g.p.DB.Read(ctx).Session(&gorm.Session{PrepareStmt: true}).Raw(
+		`SELECT w.script_name, w.company_id, w.department_id, v.id, v.release_generation
 		FROM edge_workers w
 		JOIN edge_worker_versions v ON v.id = w.current_version_id AND v.worker_id = w.id
 			AND v.company_id = w.company_id AND v.department_id = w.department_id
-		WHERE `+condition+` AND w.status = ?`, append(values, models.WorkerActive)...)
-	err := query.Scan(&rows).Error
+		WHERE `+condition+` AND w.status = ?`, values...).Rows()
 	if err != nil {
-		return target{}, nil, fmt.Errorf("read the Worker: %w", err)
+		return target{}, fmt.Errorf("read the Worker: %w", err)
 	}
-	if len(rows) == 0 {
-		return target{}, nil, version.ErrNoWorker
+	defer rows.Close()
+	if !rows.Next() {
+		return target{}, cmp.Or(rows.Err(), error(version.ErrNoWorker))
 	}
-	table, err := g.routesOf(ctx, rows[0])
-	return rows[0], table, err
+	var of target
+	err = rows.Scan(&of.ScriptName, &of.CompanyID, &of.DepartmentID, &of.VersionID, &of.Generation)
+	if err != nil {
+		return target{}, fmt.Errorf("read the Worker: %w", err)
+	}
+	return of, nil
 }
 
 // routesOf gives the routes of a version, which never change.
@@ -127,15 +140,15 @@ func (g *Gateway) Routed(ctx context.Context, in Call) (Invocation, []string, er
 		return Invocation{}, methods, errNoOperation
 	}
 	out.Operation = id
-	out.Input, out.problem = read(in, params)
+	out.Input, out.problem = inputOf(in, params)
 	if member && out.problem != nil {
 		return Invocation{}, nil, out.problem
 	}
 	return out, nil, nil
 }
 
-// read makes the operation's input of a call.
-func read(in Call, params map[string]string) ([]byte, error) {
+// inputOf makes the operation's input of a call.
+func inputOf(in Call, params map[string]string) ([]byte, error) {
 	err := checkMediaType(in.Header, in.Body)
 	if err != nil {
 		return nil, err

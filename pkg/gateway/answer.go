@@ -79,6 +79,17 @@ func (o *output) Read(p []byte) (int, error) {
 	return n, o.err
 }
 
+// WriteTo writes the beginning as it is, and needs a buffer only for more.
+func (o *output) WriteTo(w io.Writer) (int64, error) {
+	n, err := w.Write(o.first)
+	o.first = o.first[n:]
+	if err != nil || errors.Is(o.err, io.EOF) {
+		return int64(n), err
+	}
+	rest, err := io.Copy(w, struct{ io.Reader }{o})
+	return int64(n) + rest, err
+}
+
 // read reads from the Worker.
 func (o *output) read(p []byte) (int, error) {
 	n, err := o.source.Read(p)

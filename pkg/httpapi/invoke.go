@@ -121,25 +121,21 @@ func (a *API) send(c echo.Context, in gateway.Invocation) error {
 
 // relay copies the answer. What comes piece by piece is sent piece by piece.
 func relay(out *echo.Response, answer gateway.Answer) error {
-	piece := make([]byte, 32<<10)
-	for {
-		n, err := answer.Body.Read(piece)
-		if n > 0 {
-			_, sendErr := out.Write(piece[:n])
-			if sendErr != nil {
-				return sendErr
-			}
-			if answer.Length < 0 {
-				out.Flush()
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	var to io.Writer = out
+	if answer.Length < 0 {
+		to = flushing{out}
 	}
+	_, err := io.Copy(to, answer.Body)
+	return err
+}
+
+// flushing sends what is written at once.
+type flushing struct{ *echo.Response }
+
+func (f flushing) Write(p []byte) (int, error) {
+	n, err := f.Response.Write(p)
+	f.Flush()
+	return n, err
 }
 
 // caller is who calls: a member of some company, or nobody, each with the key
