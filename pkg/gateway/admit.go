@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"gorm.io/gorm"
 
@@ -26,6 +27,8 @@ type Invocation struct {
 	// problem is what is wrong with the input. It is told only to a caller whom
 	// the Worker lets in.
 	problem error
+	// wait gives how long calls with a key are refused; nil without a key.
+	wait <-chan time.Duration
 }
 
 // target is the live release of an active Worker.
@@ -49,7 +52,11 @@ func (g *Gateway) find(ctx context.Context, condition string, values ...any) (ta
 	return of, table, err
 }
 
+// read is one read by a unique key, bounded by the time limits of the database's
+// connections. To watch the caller's context beside would take as long as the
+// read itself.
 func (g *Gateway) read(ctx context.Context, condition string, values ...any) (target, error) {
+	ctx = context.WithoutCancel(ctx)
 	rows, err := g.p.DB.Read(ctx).Session(&gorm.Session{PrepareStmt: true}).Raw(
 		`SELECT w.script_name, w.company_id, w.department_id, v.id, v.release_generation
 		FROM edge_workers w
@@ -123,12 +130,13 @@ func (g *Gateway) Routed(ctx context.Context, in Call) (Invocation, []string, er
 	if !models.IsScriptName(in.ScriptName) {
 		return Invocation{}, nil, version.ErrNoWorker
 	}
+	wait := g.askFailures(ctx, in)
 	worker, table, err := g.find(ctx, "w.script_name = ?", in.ScriptName)
 	if err != nil {
 		return Invocation{}, nil, err
 	}
 	member := in.Caller.memberOf(worker.CompanyID)
-	out := Invocation{worker: worker, Caller: in.Caller, stranger: !member && in.Caller.Kind == kindMember}
+	out := Invocation{worker: worker, Caller: in.Caller, wait: wait, stranger: !member && in.Caller.Kind == kindMember}
 	if !member {
 		out.Caller = in.Caller.Anonymous()
 	}
@@ -145,6 +153,16 @@ func (g *Gateway) Routed(ctx context.Context, in Call) (Invocation, []string, er
 		return Invocation{}, nil, out.problem
 	}
 	return out, nil, nil
+}
+
+// askFailures asks Redis about a presented key while the Worker is looked for.
+func (g *Gateway) askFailures(ctx context.Context, in Call) <-chan time.Duration {
+	if in.Caller.APIKeySHA256 == "" {
+		return nil
+	}
+	wait := make(chan time.Duration, 1) // nobody need read it
+	go func() { wait <- g.p.Failures.Wait(ctx, in.ScriptName, in.Caller.ClientAddress) }()
+	return wait
 }
 
 // inputOf makes the operation's input of a call.

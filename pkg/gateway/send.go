@@ -24,9 +24,9 @@ func (g *Gateway) Send(ctx context.Context, in Invocation) (Answer, error) {
 	if len(in.Input) > MaxInput {
 		return Answer{}, fault.New(fault.TooLarge, "Request body is too large")
 	}
-	trying := in.Caller.Kind != kindMember && in.Caller.APIKeySHA256 != ""
+	trying := in.Caller.Kind != kindMember && in.wait != nil
 	if trying {
-		wait := g.p.Failures.Wait(ctx, in.worker.ScriptName, in.Caller.ClientAddress)
+		wait := <-in.wait
 		if wait > 0 {
 			return Answer{}, in.refuse(&LimitedError{Wait: wait})
 		}
