@@ -255,6 +255,7 @@ func TestStreaming(t *testing.T) {
 	got, err = get()
 	a.must(err)
 	got.is(200, `{"ok":true}`)
+	server.Close() // with it the last log line is written
 	if n := strings.Count(a.log.String(), "the answer of a Worker broke off"); n != 3 {
 		t.Errorf("%d broken answers in the log", n)
 	}
