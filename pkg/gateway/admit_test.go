@@ -63,6 +63,10 @@ func TestOthers(t *testing.T) {
 		refused(t, "direct, another department", err, fault.NotFound, "", "Department Worker not found")
 		_, err = h.gate.Direct(t.Context(), h.Tenant, "echo.say", nil, h.caller.Anonymous())
 		refused(t, "direct, nobody", err, fault.NotFound, "", "Department Worker not found")
+		notSignedIn := h.caller
+		notSignedIn.Kind = "public" // a company alone makes no member
+		_, err = h.gate.Direct(t.Context(), h.Tenant, "echo.say", nil, notSignedIn)
+		refused(t, "direct, not signed in", err, fault.NotFound, "", "Department Worker not found")
 	})
 }
 
