@@ -52,12 +52,11 @@ func BenchmarkInvocation(b *testing.B) {
 	key := ("ewk_" + uuid.NewString() + uuid.NewString())[:47]
 	w.Key(canonical.SHA256([]byte(key)))
 	w.Policy("api_key")
-	for name, header := range map[string]http.Header{
-		"member": {"Authorization": {"Bearer " + s.Token(w.Tenant)}},
-		"key":    {"X-Api-Key": {key}},
+	for _, c := range []struct{ name, header, value string }{
+		{"member", "Authorization", "Bearer " + s.Token(w.Tenant)}, {"key", "X-Api-Key", key},
 	} {
-		b.Run(name, func(b *testing.B) {
-			compare(b, newGateway(s.URL+"/w/"+w.ScriptName+"/ping", header), newDirect(b, w))
+		b.Run(c.name, func(b *testing.B) {
+			compare(b, newGateway(s.URL+"/w/"+w.ScriptName+"/ping", http.Header{c.header: {c.value}}), newDirect(b, w))
 		})
 	}
 }
