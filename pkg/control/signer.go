@@ -7,12 +7,12 @@ package control
 import (
 	"crypto/ed25519"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/uuid"
 
 	"github.com/teamsync/edge-workers/pkg/canonical"
@@ -45,7 +45,6 @@ func NewPublicKey(key ed25519.PublicKey) (PublicKey, error) {
 type Signer struct {
 	private ed25519.PrivateKey
 	keys    []PublicKey
-	header  string // of every assertion, encoded
 	now     func() time.Time
 }
 
@@ -74,8 +73,6 @@ func NewSigner(current ed25519.PrivateKey, next ed25519.PublicKey) (*Signer, err
 	if next != nil && public.Equal(next) {
 		return nil, errors.New("the next key is the current key")
 	}
-	header := fmt.Sprintf(`{"alg":"EdDSA","kid":%q,"typ":"JWT"}`, s.keys[0].KID)
-	s.header = base64.RawURLEncoding.EncodeToString([]byte(header))
 	return s, nil
 }
 
@@ -142,6 +139,17 @@ type claims struct {
 	Caller     *Caller `json:"caller,omitempty"`
 }
 
+// The methods make claims a jwt.Claims; signing reads none of them.
+
+func (c claims) GetExpirationTime() (*jwt.NumericDate, error) { return unix(c.Expires), nil }
+func (c claims) GetIssuedAt() (*jwt.NumericDate, error)       { return unix(c.IssuedAt), nil }
+func (c claims) GetNotBefore() (*jwt.NumericDate, error)      { return nil, nil }
+func (c claims) GetIssuer() (string, error)                   { return c.Issuer, nil }
+func (c claims) GetSubject() (string, error)                  { return c.Subject, nil }
+func (c claims) GetAudience() (jwt.ClaimStrings, error)       { return jwt.ClaimStrings{c.Audience}, nil }
+
+func unix(seconds int64) *jwt.NumericDate { return jwt.NewNumericDate(time.Unix(seconds, 0)) }
+
 // SignControl signs a request to the control door.
 func (s *Signer) SignControl(a Assertion) (string, error) { return s.sign(a, "control", nil) }
 
@@ -166,15 +174,14 @@ func (s *Signer) sign(a Assertion, door string, caller *Caller) (string, error) 
 		return "", fmt.Errorf("assertion id: %w", err)
 	}
 	issued := s.now().Unix()
-	payload, err := json.Marshal(claims{
+	token := jwt.NewWithClaims(jwt.SigningMethodEdDSA, claims{
 		Issuer: Issuer, Audience: a.Script, Subject: a.Subject, IssuedAt: issued, Expires: issued + int64(Lifetime/time.Second),
 		ID: id.String(), Operation: a.Operation, Generation: a.Generation, BodyHash: canonical.SHA256(a.Body), Door: door, Caller: caller,
 	})
+	token.Header["kid"] = s.keys[0].KID
+	signed, err := token.SignedString(s.private)
 	if err != nil {
-		return "", fmt.Errorf("encode assertion: %w", err)
+		return "", fmt.Errorf("sign assertion: %w", err)
 	}
-	// A compact JWS (RFC 7515). Its header never changes, so it is made once.
-	text := base64.RawURLEncoding.AppendEncode([]byte(s.header+"."), payload)
-	signature := ed25519.Sign(s.private, text)
-	return string(base64.RawURLEncoding.AppendEncode(append(text, '.'), signature)), nil
+	return signed, nil
 }
