@@ -20,6 +20,11 @@ type ReceiptQuery struct {
 	CommandDigest string
 }
 
+// Payload is what both commands send of the query.
+func (q ReceiptQuery) Payload() map[string]string {
+	return map[string]string{"mutationId": q.MutationID, "commandDigest": q.CommandDigest}
+}
+
 // Receipts asks for receipts and acknowledges them, and can send nothing else:
 // what became of a mutation is never found out by sending it again (S1-163).
 type Receipts struct {
@@ -49,7 +54,7 @@ func (r *Receipts) Ack(ctx context.Context, q ReceiptQuery) (json.RawMessage, er
 func (r *Receipts) call(ctx context.Context, operation string, q ReceiptQuery) (json.RawMessage, error) {
 	return r.client.Call(ctx, Command{
 		Script: q.Script, Generation: q.Generation, Subject: r.subject, Operation: operation,
-		Payload: map[string]string{"mutationId": q.MutationID, "commandDigest": q.CommandDigest},
+		Payload: q.Payload(),
 	})
 }
 

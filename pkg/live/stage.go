@@ -140,7 +140,7 @@ func (d *Desk) stage(ctx context.Context, by By, of release, s staging) error {
 	if err != nil {
 		return err
 	}
-	query := map[string]string{"mutationId": id.String(), "commandDigest": digest}
+	query := control.ReceiptQuery{MutationID: id.String(), CommandDigest: digest}
 	result, err := d.p.Channel.Call(ctx, of.command(by, operationStage, id.String(), s.payload()))
 	if err != nil {
 		result, err = d.whatBecame(ctx, by, of, query, err)
@@ -159,7 +159,10 @@ func (d *Desk) stage(ctx context.Context, by By, of release, s staging) error {
 	if err != nil {
 		return err
 	}
-	_, err = d.p.Channel.Call(ctx, of.command(by, control.ReceiptAck, "", query))
+	answer, err := d.p.Channel.Call(ctx, of.command(by, control.ReceiptAck, "", query.Payload()))
+	if err == nil {
+		err = control.CheckAcknowledged(answer)
+	}
 	if err != nil {
 		d.p.Log.WarnContext(ctx, "receipt of staged settings left with the Worker", "error", err)
 	}
@@ -167,7 +170,7 @@ func (d *Desk) stage(ctx context.Context, by By, of release, s staging) error {
 }
 
 // whatBecame asks for the receipt of a staging whose answer was cause.
-func (d *Desk) whatBecame(ctx context.Context, by By, of release, query map[string]string, cause error) (json.RawMessage, error) {
+func (d *Desk) whatBecame(ctx context.Context, by By, of release, query control.ReceiptQuery, cause error) (json.RawMessage, error) {
 	var unreached *control.UnreachableError
 	if errors.As(cause, &unreached) && unreached.NotSent {
 		return nil, errUnreachable.Because(cause)
@@ -176,20 +179,18 @@ func (d *Desk) whatBecame(ctx context.Context, by By, of release, query map[stri
 	if errors.As(cause, &no) {
 		return nil, refused(no)
 	}
-	raw, err := d.p.Channel.Call(ctx, of.command(by, control.ReceiptGet, "", query))
+	raw, err := d.p.Channel.Call(ctx, of.command(by, control.ReceiptGet, "", query.Payload()))
 	if err != nil {
 		return nil, errUnknown.Because(errors.Join(cause, err))
 	}
-	result, err := settings.OpenReceipt(settings.Expectation{
-		MutationID: query["mutationId"], Operation: operationStage, CommandDigest: query["commandDigest"],
-	}, raw)
+	receipt, err := control.DecodeReceipt(raw, operationStage, query)
 	switch {
 	case err != nil:
 		return nil, errUnknown.Because(errors.Join(cause, err))
-	case result == nil:
+	case !receipt.Found:
 		return nil, errUnreachable.Because(cause)
 	}
-	return result, nil
+	return receipt.Result, nil
 }
 
 // recordStaging writes the staging's fact. Its id makes it one fact, also when

@@ -133,10 +133,10 @@ func (f *fixture) receiptOf(sent liveplane.Sent) json.RawMessage {
 	f.T.Helper()
 	digest, err := control.CommandDigest(sent.Operation, sent.Payload)
 	f.Must(err)
-	raw := f.Command(control.ReceiptGet, map[string]string{"mutationId": sent.MutationID, "commandDigest": digest})
-	result, err := settings.OpenReceipt(settings.Expectation{MutationID: sent.MutationID, Operation: settings.Operation(sent.Operation), CommandDigest: digest}, raw)
+	query := control.ReceiptQuery{MutationID: sent.MutationID, CommandDigest: digest}
+	receipt, err := control.DecodeReceipt(f.Command(control.ReceiptGet, query.Payload()), sent.Operation, query)
 	f.Must(err)
-	return result
+	return receipt.Result
 }
 
 // S2-041: where nothing was ever set nothing is staged.

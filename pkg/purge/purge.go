@@ -14,6 +14,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/builder"
 	"github.com/teamsync/edge-workers/pkg/control"
 	"github.com/teamsync/edge-workers/pkg/deploy"
+	"github.com/teamsync/edge-workers/pkg/settings"
 )
 
 // asks is how often a command that changes nothing is sent before its answer
@@ -52,7 +53,7 @@ func (p *Purger) PurgeSecrets(ctx context.Context, target deploy.Purge) error {
 		return err
 	}
 	for _, name := range names {
-		check := func(result json.RawMessage) error { return control.CheckDeleted(result, name) }
+		check := func(result json.RawMessage) error { return checkDeleted(result, name) }
 		err := p.mutate(ctx, target, control.SecretsDelete, map[string]string{"name": name}, check)
 		if err != nil {
 			return err
@@ -77,11 +78,26 @@ func (p *Purger) names(ctx context.Context, target deploy.Purge) ([]string, erro
 	if err != nil {
 		return nil, classified(err)
 	}
-	names, err := control.DecodeSecretNames(result)
+	secrets, err := settings.ReadSecrets(result)
 	if err != nil {
 		return nil, unconfirmed(err)
 	}
+	names := make([]string, len(secrets))
+	for i, secret := range secrets {
+		names[i] = secret.Name
+	}
 	return names, nil
+}
+
+// checkDeleted checks the result of secrets.delete; that there was nothing to
+// delete is as good (S1-176, S1-186).
+func checkDeleted(result json.RawMessage, name string) error {
+	command, err := json.Marshal(map[string]string{"name": name})
+	if err != nil {
+		return err
+	}
+	_, err = settings.CheckResult(settings.SecretsDelete, command, result)
+	return err
 }
 
 func (p *Purger) command(target deploy.Purge, operation string, payload any) control.Command {

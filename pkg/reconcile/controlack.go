@@ -9,8 +9,8 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/teamsync/edge-workers/models"
+	"github.com/teamsync/edge-workers/pkg/control"
 	"github.com/teamsync/edge-workers/pkg/outbox"
-	"github.com/teamsync/edge-workers/pkg/settings"
 )
 
 func (c *ControlAuditor) ackBatch(ctx context.Context, result Result) (int, error) {
@@ -82,7 +82,7 @@ func (c *ControlAuditor) tell(ctx context.Context, row models.Outbox, log *slog.
 	}
 	answer, err := c.p.Receipts.Ack(ctx, query)
 	if err == nil {
-		err = settings.Acknowledged(answer)
+		err = control.CheckAcknowledged(answer)
 	}
 	if err != nil {
 		return "", err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/teamsync/edge-workers/pkg/canonical"
+	"github.com/teamsync/edge-workers/pkg/control"
 )
 
 // ErrReceipt is the class of every receipt that cannot be used.
@@ -41,59 +42,17 @@ func ReadReceipt(want Expectation, result []byte) (Receipt, error) {
 }
 
 func readReceipt(want Expectation, raw []byte) (Receipt, error) {
-	result, err := openReceipt(want, raw)
-	if err != nil || result == nil {
+	receipt, err := control.DecodeReceipt(raw, string(want.Operation), control.ReceiptQuery{
+		MutationID: want.MutationID, CommandDigest: want.CommandDigest,
+	})
+	if err != nil || !receipt.Found {
 		return Receipt{}, err
 	}
-	noOp, err := CheckResult(want.Operation, want.Command, result)
+	noOp, err := CheckResult(want.Operation, want.Command, receipt.Result)
 	if err != nil {
 		return Receipt{}, err
 	}
 	return Receipt{Found: true, NoOp: noOp}, nil
-}
-
-// OpenReceipt checks the outside of a receipt and gives the result in it; nil
-// when the Worker has none, which means that the mutation was not applied. It
-// is for mutations that are none of the twelve.
-func OpenReceipt(want Expectation, raw []byte) (json.RawMessage, error) {
-	result, err := openReceipt(want, raw)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrReceipt, err)
-	}
-	return result, nil
-}
-
-func openReceipt(want Expectation, raw []byte) (json.RawMessage, error) {
-	outer, err := object(raw, "found", "receipt")
-	if err != nil {
-		return nil, err
-	}
-	found, err := boolean(outer["found"])
-	if err != nil {
-		return nil, fmt.Errorf("found: %w", err)
-	}
-	none := string(outer["receipt"]) == "null"
-	if found == none {
-		return nil, errors.New("found and receipt contradict each other")
-	}
-	if none {
-		return nil, nil
-	}
-	receipt, err := object(outer["receipt"], "mutationId", "operation", "commandDigest", "result", "createdAt")
-	if err != nil {
-		return nil, fmt.Errorf("receipt: %w", err)
-	}
-	for key, value := range map[string]string{"mutationId": want.MutationID, "operation": string(want.Operation), "commandDigest": want.CommandDigest} {
-		err := equals(receipt[key], value)
-		if err != nil {
-			return nil, fmt.Errorf("receipt: %s: %w", key, err)
-		}
-	}
-	err = timestamp(receipt["createdAt"])
-	if err != nil {
-		return nil, fmt.Errorf("receipt: createdAt: %w", err)
-	}
-	return receipt["result"], nil
 }
 
 // CheckResult checks a mutation's result, in a receipt or in the answer to the
@@ -296,19 +255,6 @@ func operationSettings(operation Operation, stored Stored, revision int64, raw [
 		return errors.New("operations is not an object")
 	}
 	return updatedAt(fields)
-}
-
-// Acknowledged checks the result of control.receipt.ack: exactly
-// {"acknowledged": true} (S1-230).
-func Acknowledged(result []byte) error {
-	fields, err := object(result, "acknowledged")
-	if err == nil && string(fields["acknowledged"]) != "true" {
-		err = errors.New("it is not acknowledged")
-	}
-	if err != nil {
-		return fmt.Errorf("%w: acknowledgement: %w", ErrReceipt, err)
-	}
-	return nil
 }
 
 func boolean(raw json.RawMessage) (bool, error) {

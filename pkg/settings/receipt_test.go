@@ -316,19 +316,6 @@ func TestConfigReceipts(t *testing.T) {
 	unusable(t, want, answer(want, with(result, "current", configAt(4, `{"a":[true],"b":2}`))), "another value")
 }
 
-// S1-230: an acknowledgement is exactly {"acknowledged": true}.
-func TestAcknowledged(t *testing.T) {
-	t.Parallel()
-	if err := settings.Acknowledged([]byte(`{ "acknowledged": true }`)); err != nil {
-		t.Error(err)
-	}
-	for _, bad := range []string{`{"acknowledged":false}`, `{"acknowledged":true,"more":1}`, `{}`, `{"acknowledged":1}`, `{"acknowledged":"true"}`, `{"acknowledged":null}`, `null`, `true`, ``, `{"acknowledged":true}{}`, `{"acknowledged":true,"acknowledged":true}`} {
-		if err := settings.Acknowledged([]byte(bad)); !errors.Is(err, settings.ErrReceipt) {
-			t.Errorf("%s: %v", bad, err)
-		}
-	}
-}
-
 // FuzzReadReceipt: whatever a Worker answers, the check ends with a verdict; a
 // usable receipt is usable again, and an unknown operation never is.
 func FuzzReadReceipt(f *testing.F) {
@@ -351,6 +338,5 @@ func FuzzReadReceipt(f *testing.F) {
 			t.Error("an unknown operation has a receipt")
 		}
 		_, _ = settings.Parse(all[int(i)%len(all)], raw)
-		_ = settings.Acknowledged(raw)
 	})
 }

@@ -2,6 +2,7 @@ package settings_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -127,6 +128,12 @@ func TestReads(t *testing.T) {
 	t.Parallel()
 	const at = `"updated_at":"2026-01-02T03:04:05Z"`
 	table := `{"state":"staged","revision":1,"releaseGeneration":"` + generation + `","default_service_account_id":null,"operations":{"a":{"access":"public","api_key_configured":false,"api_key_last_four":null,"service_account_id":null}},` + at + `}`
+	secret := `{"name":"A","sha256":"` + aDigest + `",` + at + `}`
+	for _, bad := range []string{secret + "," + secret, strings.Replace(secret, `"A"`, `"a"`, 1), strings.Replace(secret, aDigest, "x", 1), strings.Replace(secret, "2026", "now", 1), `"A"`, `null`} {
+		if got, err := settings.ReadSecrets([]byte(`{"secrets":[` + bad + `]}`)); !errors.Is(err, settings.ErrReceipt) {
+			t.Errorf("secrets %s were read as %v", bad, got)
+		}
+	}
 	reads := map[string]struct {
 		good []string
 		read func([]byte) (any, error)
@@ -136,7 +143,7 @@ func TestReads(t *testing.T) {
 			return []any{live, staged}, err
 		}},
 		"config":   {[]string{`{"valueJson":"{}","sha256":"x","revision":0,"updated_at":null}`}, func(raw []byte) (any, error) { return settings.ReadConfig(raw) }},
-		"secrets":  {[]string{`{"secrets":[{"name":"A","sha256":"x",` + at + `}]}`, `{"secrets":[]}`}, func(raw []byte) (any, error) { return settings.ReadSecrets(raw) }},
+		"secrets":  {[]string{`{"secrets":[` + secret + `]}`, `{"secrets":[]}`}, func(raw []byte) (any, error) { return settings.ReadSecrets(raw) }},
 		"accounts": {[]string{`{"service_accounts":[{"serviceAccountId":"a","username":"u","passwordDigest":"d",` + at + `}]}`}, func(raw []byte) (any, error) { return settings.ReadAccounts(raw) }},
 	}
 	for name, r := range reads {

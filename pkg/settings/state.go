@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/teamsync/edge-workers/pkg/canonical"
 )
 
 // Config is a Worker's runtime configuration. UpdatedAt is nil while none was
@@ -125,9 +127,24 @@ func ReadTables(result []byte) (*Table, *Table, error) {
 	return tables[0], tables[1], nil
 }
 
-// ReadSecrets reads the result of secrets.list.
+// maxSecrets is how many secrets a Worker holds at most; the runtime keeps it.
+const maxSecrets = 64
+
+// ReadSecrets reads the result of secrets.list. A name that is there twice or
+// has another form, or more names than a Worker can hold, is no answer.
 func ReadSecrets(result []byte) ([]Secret, error) {
-	return list[Secret](result, "secrets", "name", "sha256", "updated_at")
+	secrets, err := list[Secret](result, "secrets", "name", "sha256", "updated_at")
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, secret := range secrets {
+		if seen[secret.Name] || !secretNameForm.MatchString(secret.Name) || !canonical.IsSHA256(secret.SHA256) || len(secrets) > maxSecrets {
+			return nil, fmt.Errorf("%w: secrets: not a list of at most %d names with digests", ErrReceipt, maxSecrets)
+		}
+		seen[secret.Name] = true
+	}
+	return secrets, nil
 }
 
 // ReadAccounts reads the result of service_accounts.list.

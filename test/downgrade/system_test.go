@@ -36,6 +36,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/provider/cloudflare"
 	"github.com/teamsync/edge-workers/pkg/provider/onprem"
 	"github.com/teamsync/edge-workers/pkg/purge"
+	"github.com/teamsync/edge-workers/pkg/settings"
 	"github.com/teamsync/edge-workers/pkg/version"
 	"github.com/teamsync/edge-workers/test/plane"
 )
@@ -224,8 +225,12 @@ func (s *system) names(v models.Version) []string {
 		Script: s.Worker().ScriptName, Generation: v.ReleaseGeneration, Subject: "user:1", Operation: control.SecretsList,
 	})
 	s.must(err)
-	names, err := control.DecodeSecretNames(result)
+	secrets, err := settings.ReadSecrets(result)
 	s.must(err)
+	names := []string{}
+	for _, secret := range secrets {
+		names = append(names, secret.Name)
+	}
 	return names
 }
 
