@@ -1,5 +1,5 @@
-// openapi.yaml sha256: 1b0ad9ad5babdaba23ceaa3b1a6d52b510568f224455de9aa2ceec2b1580db57
-// openapi.json sha256: 66316fad8017797664b9ff6fafa9ca4dd1441578e58d2fe5be1f63a6ce1e6242
+// openapi.yaml sha256: 7f9832c97473980b753cea9715c11304520741fa6a053f611a0f42a86995dba6
+// openapi.json sha256: 5f40a6ad6046f957db9a88504f1cf9d4500fbb2e59b92dafc30a2bcd6fef759c
 
 // Package gen provides primitives to interact with the openapi HTTP API.
 //
@@ -357,7 +357,7 @@ type CompanyRequest struct {
 // CredentialsRequest defines model for CredentialsRequest.
 type CredentialsRequest struct {
 	// Password 1 to 1,024 bytes in UTF-8.
-	Password *string `json:"password,omitempty"`
+	Password string `json:"password"`
 
 	// Username 1 to 256 bytes in UTF-8 without control characters.
 	Username string `json:"username"`
@@ -562,7 +562,7 @@ type SecretList struct {
 // SecretRequest defines model for SecretRequest.
 type SecretRequest struct {
 	// Value 1 to 5,120 bytes in UTF-8.
-	Value *string `json:"value,omitempty"`
+	Value string `json:"value"`
 }
 
 // ServiceAccount defines model for ServiceAccount.
