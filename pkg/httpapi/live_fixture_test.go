@@ -14,7 +14,6 @@ import (
 	"github.com/teamsync/edge-workers/pkg/database/databasetest"
 	"github.com/teamsync/edge-workers/pkg/gateway"
 	"github.com/teamsync/edge-workers/pkg/httpapi"
-	"github.com/teamsync/edge-workers/pkg/live"
 	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/test/liveplane"
 )
@@ -55,12 +54,11 @@ func withoutRelease(t *testing.T) *liveAPI {
 // Workers.
 func (l *liveAPI) realParts(p *httpapi.Params) {
 	s := l.system
-	valid := func() error { return s.Invalid }
+	s.Log = p.Log
+	p.Live = s.LiveDesk(s.Client)
 	var err error
-	p.Live, err = live.New(live.Params{DB: s.DB, Outbox: s.Outbox, Redis: s.Redis, Channel: s.Client, Provider: valid, Log: p.Log})
-	s.Must(err)
 	p.Desk, err = admission.New(admission.Params{
-		DB: s.DB, Outbox: s.Outbox, Redis: s.Redis, Mirror: s.Mirror, Publisher: s.Published, Stager: p.Live, Provider: valid, Log: p.Log,
+		DB: s.DB, Outbox: s.Outbox, Redis: s.Redis, Mirror: s.Mirror, Publisher: s.Published, Stager: p.Live, Provider: func() error { return s.Invalid }, Log: p.Log,
 	})
 	s.Must(err)
 	p.Gateway, err = gateway.New(gateway.Params{DB: s.DB, Signer: signer{s.Signer}, DispatchURL: s.Dispatch, Log: p.Log})

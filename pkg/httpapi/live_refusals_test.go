@@ -15,7 +15,6 @@ import (
 	"github.com/teamsync/edge-workers/pkg/claim"
 	"github.com/teamsync/edge-workers/pkg/httpapi"
 	"github.com/teamsync/edge-workers/pkg/httpapi/gen"
-	"github.com/teamsync/edge-workers/pkg/live"
 	"github.com/teamsync/edge-workers/test/liveplane"
 )
 
@@ -189,21 +188,8 @@ func (l *liveAPI) withoutRedis() {
 	gone.Close()
 	away := redis.NewClient(&redis.Options{Addr: gone.Listener.Addr().String(), MaxRetries: -1})
 	l.t.Cleanup(func() { _ = away.Close() })
-	l.rebuild(func(p *live.Params) { p.Redis = away })
-}
-
-// rebuild makes the API anew with another desk.
-func (l *liveAPI) rebuild(change func(*live.Params)) {
-	l.t.Helper()
-	s := l.system
-	l.api = newAPIOver(l.t, s.Plane, func(p *httpapi.Params) {
-		l.realParts(p)
-		params := live.Params{DB: s.DB, Outbox: s.Outbox, Redis: s.Redis, Channel: s.Client, Provider: func() error { return s.Invalid }, Log: p.Log}
-		change(&params)
-		var err error
-		p.Live, err = live.New(params)
-		s.Must(err)
-	})
+	l.Redis = away
+	l.api = newAPIOver(l.t, l.system.Plane, l.realParts)
 }
 
 // S2-032: a deployment and a change of the settings, in both orders: while the

@@ -38,6 +38,7 @@ type Params struct {
 	Channel Channel
 	// Provider tells whether the provider's settings are usable (S2-022).
 	Provider func() error
+	Metrics  *Metrics
 	Log      *slog.Logger
 }
 
@@ -46,7 +47,7 @@ type Desk struct{ p Params }
 
 // New checks p.
 func New(p Params) (*Desk, error) {
-	if p.DB == nil || p.Outbox == nil || p.Redis == nil || p.Channel == nil || p.Provider == nil || p.Log == nil {
+	if p.DB == nil || p.Outbox == nil || p.Redis == nil || p.Channel == nil || p.Provider == nil || p.Metrics == nil || p.Log == nil {
 		return nil, errors.New("live settings: every part is required")
 	}
 	return &Desk{p: p}, nil

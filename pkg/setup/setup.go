@@ -210,7 +210,13 @@ func (s *System) serve(ctx context.Context, p Params, signer *control.Signer, se
 	if err != nil {
 		return err
 	}
-	settings, err := live.New(live.Params{DB: s.db, Outbox: s.Outbox, Redis: s.redis, Channel: serving, Provider: serving.check, Log: p.Log})
+	changes, err := live.NewMetrics(p.Registry)
+	if err != nil {
+		return err
+	}
+	settings, err := live.New(live.Params{
+		DB: s.db, Outbox: s.Outbox, Redis: s.redis, Channel: serving, Provider: serving.check, Metrics: changes, Log: p.Log,
+	})
 	if err != nil {
 		return err
 	}

@@ -73,8 +73,7 @@ func New(t testing.TB, db *database.DB) *System {
 		p.Provider = func() (provider.Provider, error) { return target, nil }
 		p.Prober = s
 	})
-	s.Live, err = live.New(live.Params{DB: s.DB, Outbox: s.Outbox, Redis: s.Redis, Channel: s.Client, Provider: valid, Log: s.Log})
-	s.Must(err)
+	s.Live = s.LiveDesk(s.Client)
 	s.Desk, err = admission.New(admission.Params{
 		DB: s.DB, Outbox: s.Outbox, Redis: s.Redis, Mirror: s.Mirror, Publisher: s.Published, Stager: s.Live, Provider: valid, Log: s.Log,
 	})
@@ -151,9 +150,7 @@ func (s *System) WithoutConnection() *live.Desk {
 	gone.Close()
 	client, err := control.NewClient(gone.URL, s.Signer)
 	s.Must(err)
-	desk, err := live.New(live.Params{DB: s.DB, Outbox: s.Outbox, Redis: s.Redis, Channel: client, Provider: func() error { return nil }, Log: s.Log})
-	s.Must(err)
-	return desk
+	return s.LiveDesk(client)
 }
 
 // Auditor is the control-audit lane over the same channel.
