@@ -61,7 +61,7 @@ func (l *liveAPI) realParts(p *httpapi.Params) {
 		DB: s.DB, Outbox: s.Outbox, Redis: s.Redis, Mirror: s.Mirror, Publisher: s.Published, Stager: p.Live, Provider: func() error { return s.Invalid }, Log: p.Log,
 	})
 	s.Must(err)
-	p.Gateway, err = gateway.New(gateway.Params{DB: s.DB, Signer: signer{s.Signer}, DispatchURL: s.Dispatch, Log: p.Log})
+	p.Gateway, err = gateway.New(gateway.Params{DB: s.DB, Signer: signer{s.Signer}, DispatchURL: s.Dispatch, Failures: gateway.NewFailures(s.Redis, p.Log)})
 	s.Must(err)
 }
 

@@ -177,25 +177,18 @@ func read(ctx context.Context, send func() (json.RawMessage, error)) (json.RawMe
 	for range asks {
 		result, err = send()
 		var lost *control.UnreachableError
-		if err == nil || ctx.Err() != nil || (!errors.As(err, &lost) && !isReplayed(err)) {
+		if err == nil || ctx.Err() != nil || !errors.As(err, &lost) {
 			break
 		}
 	}
 	return result, err
 }
 
-// isReplayed reports an answer to a copy of the request, made under way: the
-// Worker has seen this very request before.
-func isReplayed(err error) bool {
-	var refused *control.RefusedError
-	return errors.As(err, &refused) && refused.Code == "assertion_replayed"
-}
-
 // open reports whether a mutation with this error may have been applied.
 func open(err error) bool {
 	var lost *control.UnreachableError
 	var malformed *control.MalformedError
-	return errors.As(err, &lost) || errors.As(err, &malformed) || isReplayed(err)
+	return errors.As(err, &lost) || errors.As(err, &malformed)
 }
 
 func unconfirmed(err error) error {

@@ -201,7 +201,7 @@ func TestLostAnswers(t *testing.T) {
 				continue
 			}
 			if s.Row(id).Status != models.OutboxCompleted || len(s.facts()) != facts+1 {
-				t.Errorf("%s: ticket %s, %d facts", c.name, s.Row(id).Status, len(s.facts())-facts)
+				t.Errorf("%s: ticket %s %s, %d facts", c.name, s.Row(id).Status, s.Row(id).LastErrorCode, len(s.facts())-facts)
 			}
 		}
 		s.wantNoTrace()

@@ -1,5 +1,5 @@
-// openapi.yaml sha256: 7f9832c97473980b753cea9715c11304520741fa6a053f611a0f42a86995dba6
-// openapi.json sha256: 5f40a6ad6046f957db9a88504f1cf9d4500fbb2e59b92dafc30a2bcd6fef759c
+// openapi.yaml sha256: bb52f941c7485838b89772da28fc43046242c15545d8ae182d3ae328a6f1d111
+// openapi.json sha256: 05a6c22f259bf558e78cfcdbc64faa47102c5635c7bc44e90fd9ae7620a3a759
 
 // Package gen provides primitives to interact with the openapi HTTP API.
 //
@@ -722,6 +722,9 @@ type Until = time.Time
 // VersionID defines model for VersionID.
 type VersionID = string
 
+// AddressNotAllowed defines model for AddressNotAllowed.
+type AddressNotAllowed = Error
+
 // BuildTimeout defines model for BuildTimeout.
 type BuildTimeout = Error
 
@@ -743,6 +746,9 @@ type Internal = Error
 // Invalid defines model for Invalid.
 type Invalid = Error
 
+// KeyFailures defines model for KeyFailures.
+type KeyFailures = Error
+
 // Malformed defines model for Malformed.
 type Malformed = Error
 
@@ -751,6 +757,9 @@ type MethodNotAllowed = Error
 
 // NotFound defines model for NotFound.
 type NotFound = Error
+
+// NotLetIn defines model for NotLetIn.
+type NotLetIn = Error
 
 // ReleaseConflict defines model for ReleaseConflict.
 type ReleaseConflict = Error
