@@ -52,8 +52,9 @@ func notJSON() []fault.Problem {
 }
 
 // plain checks a value that a Worker is to read: no key is given twice in an
-// object or changes its prototype in JavaScript, and nothing is nested too
-// deep. What it says names no key of the value.
+// object or changes its prototype in JavaScript, nothing is nested too deep,
+// and each number is one in JavaScript. What it says quotes nothing of the
+// value.
 func plain(raw json.RawMessage) error {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
@@ -66,6 +67,13 @@ func plainValue(decoder *json.Decoder, depth int) error {
 		return errors.New("it is not valid JSON")
 	}
 	start, nested := token.(json.Delim)
+	number, isNumber := token.(json.Number)
+	if isNumber {
+		_, err = number.Float64()
+		if err != nil {
+			return errors.New("it has a number that is too large")
+		}
+	}
 	switch {
 	case !nested:
 		return nil

@@ -41,6 +41,9 @@ func TestValuesStayInTheWorker(t *testing.T) {
 	note(l.send("PUT", account, `{"username":"user","password":"`+password+`"}`)).into(200, &gen.ServiceAccount{})
 	note(l.send("PUT", account, `{"username":"","password":"`+password+`"}`))
 	note(l.send("PUT", configPath, `{"base_revision":7,"value":{"x":"`+config+`"}}`)).into(409, &gen.Error{})
+	for _, value := range []string{`{"` + config + `":1,"` + config + `":2}`, `{"` + config + `":1e400}`, `["` + config + `"]`, `{"__proto__":"` + config + `"}`} {
+		note(l.send("PUT", configPath, `{"base_revision":0,"value":`+value+`}`)).problems(problem{"value_invalid", `["body","value"]`})
+	}
 	var policy gen.AccessPolicyKey
 	var operation gen.OperationSettingsKey
 	l.send("POST", policyPath+"/api-key/rotate", `{"base_revision":0}`).into(200, &policy)
