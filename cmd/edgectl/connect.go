@@ -76,7 +76,13 @@ func (s *cli) readReady() (ready, error) {
 
 // connect makes the client. Flags win over the environment, that over the dev
 // ready file, whose token is only ever given to its own API.
-func (s *cli) connect() (*client.Client, error) {
+func (s *cli) connect() (*client.Client, error) { return s.connectAs(managerOf) }
+
+// managerOf and companyAdminOf choose the token of `edgectl dev`.
+func managerOf(r ready) string      { return r.ManagerToken }
+func companyAdminOf(r ready) string { return r.CompanyAdminToken }
+
+func (s *cli) connectAs(devToken func(ready) string) (*client.Client, error) {
 	r, err := s.readReady()
 	if err != nil {
 		return nil, err
@@ -90,7 +96,7 @@ func (s *cli) connect() (*client.Client, error) {
 	}
 	s.api.token = first(s.api.token, s.getenv(envToken))
 	if s.api.token == "" && s.api.url == r.APIURL {
-		s.api.token = r.ManagerToken
+		s.api.token = devToken(r)
 	}
 	if s.api.token == "" {
 		return nil, &failure{

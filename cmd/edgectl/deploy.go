@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,8 @@ import (
 type deployFlags struct {
 	versionID    string
 	baseRevision int64
+	settings     string // a file
+	seenSettings int64
 	waitFlags
 }
 
@@ -51,17 +54,26 @@ func newDeploy(s *cli) *cobra.Command {
 			if flags.baseRevision != 0 && flags.versionID == "" {
 				return usageError("--base-revision needs --version")
 			}
+			if flags.seenSettings != unseen && flags.settings == "" {
+				return usageError("--settings-revision needs --settings")
+			}
 			return s.deploy(ctx, args, flags)
 		}),
 	}
 	cmd.Flags().StringVar(&flags.versionID, "version", "", "deploy this version instead of a folder")
 	cmd.Flags().Int64Var(&flags.baseRevision, "base-revision", 0, "with --version: the Worker's latest revision as you saw it (default: as it is now)")
+	cmd.Flags().StringVar(&flags.settings, "settings", "", "go live with the operation settings in this file; it lists the operations that change (see `edgectl operations set --help`)")
+	cmd.Flags().Int64Var(&flags.seenSettings, "settings-revision", unseen, "with --settings: the revision of the live settings as you saw it (default: as it is now)")
 	flags.add(cmd)
 	return cmd
 }
 
 func (s *cli) deploy(ctx context.Context, args []string, flags deployFlags) error {
 	api, err := s.connect()
+	if err != nil {
+		return err
+	}
+	settings, err := s.deploySettings(ctx, api, flags)
 	if err != nil {
 		return err
 	}
@@ -79,9 +91,9 @@ func (s *cli) deploy(ctx context.Context, args []string, flags deployFlags) erro
 		return err
 	}
 	p.start("deploy")
-	ticket, err := api.Deploy(ctx, version.ID, base)
+	ticket, err := api.DeployWith(ctx, version.ID, base, settings)
 	if err != nil {
-		return s.undeployed(err, version, base)
+		return s.undeployed(err, version, base, flags, settings)
 	}
 	p.done("ticket " + ticket.TicketID)
 	if flags.wait {
@@ -144,14 +156,41 @@ func (s *cli) unsubmitted(err error, archive []byte) error {
 	return f
 }
 
+// deploySettings are the settings to go live with, nil for none. They are read
+// before anything is sent.
+func (s *cli) deploySettings(ctx context.Context, api *client.Client, flags deployFlags) (gen.OperationSettingsRequest, error) {
+	if flags.settings == "" {
+		return nil, nil
+	}
+	object, err := s.readObject(flags.settings)
+	if err != nil {
+		return nil, err
+	}
+	return withRevision(object, flags.seenSettings, settingsRevision(ctx, api))
+}
+
 // undeployed adds how to ask for the same ticket again.
-func (s *cli) undeployed(err error, version gen.Version, base int64) error {
+func (s *cli) undeployed(err error, version gen.Version, base int64, flags deployFlags, settings gen.OperationSettingsRequest) error {
 	if !client.OutcomeUnknown(err) {
 		return err
+	}
+	again := fmt.Sprintf("edgectl deploy --version %s --base-revision %d", version.ID, base)
+	if flags.settings != "" {
+		again += fmt.Sprintf(" --settings %s --settings-revision %d", flags.settings, revisionIn(settings))
 	}
 	f := s.explain(err)
 	f.exit = exitUnreachable
 	f.what = "it is not known whether the deployment was accepted: " + f.what
-	f.next = fmt.Sprintf("Run `edgectl deploy --version %s --base-revision %d --wait`: it gets the same ticket.", version.ID, base)
+	f.next = "Run `" + again + " --wait`: it gets the same ticket."
 	return f
+}
+
+// revisionIn is the base revision that was sent: only the same settings get the
+// same ticket.
+func revisionIn(settings gen.OperationSettingsRequest) int64 {
+	var sent struct {
+		BaseRevision int64 `json:"base_revision"`
+	}
+	_ = json.Unmarshal(settings, &sent) // the API has taken it, or may have
+	return sent.BaseRevision
 }

@@ -146,20 +146,35 @@ func exitOf(status int) int {
 
 const tryLater = "Try again later."
 
+// rebuild is the remedy for a release that is too old (S2-107).
+const rebuild = "Submit the project again and deploy the new version: `edgectl deploy DIR --wait`."
+
 // codeSteps are next steps by code. The message is never looked at (S2-040).
 var codeSteps = map[string]string{
-	"deployment_in_progress":            "Wait until the other deployment or settings change is over (`edgectl status`), then try again.",
-	"worker_serving_target_unavailable": "Ask the platform's operators: the Worker's serving location cannot be verified.",
-	"worker_migration_in_progress":      "The Worker is being moved. " + tryLater,
-	"edge_workers_maintenance":          "The edge host is under maintenance. " + tryLater,
-	"edge_workers_restore_pending":      "The edge host is being restored. " + tryLater,
-	"release_downgrade_blocked":         "Submit the project again, so that it is built for the current release, and deploy that version.",
-	"edge_worker_artifact_unavailable":  "Ask the platform's operators: the stored artifact cannot be read.",
-	"worker_readiness_timeout":          "The release did not answer in time. Ask a company admin to repair the deployment.",
-	"artifact_integrity_failed":         "Submit the project again and deploy the new version.",
-	"edge_host_bundle_rejected":         "The bundle does not start. Correct the project and deploy it again.",
-	"edge_host_capacity_exhausted":      "Ask the platform's operators for more capacity.",
-	"cloudflare_rate_limited":           "The provider limits requests. Deploy the version again in a few minutes.",
+	"deployment_in_progress":                   "Wait until the other deployment or settings change is over (`edgectl status`), then try again.",
+	"worker_serving_target_unavailable":        "Ask the platform's operators: the Worker's serving location cannot be verified.",
+	"worker_migration_in_progress":             "The Worker is being moved. " + tryLater,
+	"edge_workers_maintenance":                 "The edge host is under maintenance. " + tryLater,
+	"edge_workers_restore_pending":             "The edge host is being restored. " + tryLater,
+	"release_downgrade_blocked":                "Submit the project again, so that it is built for the current release, and deploy that version.",
+	"edge_worker_artifact_unavailable":         "Ask the platform's operators: the stored artifact cannot be read.",
+	"worker_readiness_timeout":                 "The release did not answer in time. Ask a company admin to repair the deployment.",
+	"artifact_integrity_failed":                "Submit the project again and deploy the new version.",
+	"edge_host_bundle_rejected":                "The bundle does not start. Correct the project and deploy it again.",
+	"edge_host_capacity_exhausted":             "Ask the platform's operators for more capacity.",
+	"cloudflare_rate_limited":                  "The provider limits requests. Deploy the version again in a few minutes.",
+	"live_release_required":                    "Deploy a version first: `edgectl deploy DIR --wait`.",
+	"worker_secrets_unsupported":               rebuild,
+	"operation_settings_unsupported":           rebuild,
+	"service_accounts_unsupported":             rebuild,
+	"operation_settings_live_release_required": "Deploy without --settings, then use `edgectl operations set`.",
+	"operation_settings_same_release":          "Use `edgectl operations set`: the version is live.",
+	"operation_settings_dedupe_mismatch":       "This deployment was asked for with other settings. Follow its ticket, or submit the project again.",
+	"secret_limit_reached":                     "Delete a secret that is not used: `edgectl secrets list`.",
+	"service_account_limit_reached":            "Delete an account that is not used: `edgectl accounts list`.",
+	"worker_control_unavailable":               "Nothing was changed. " + tryLater,
+	"control_not_recorded":                     "Nothing was changed. " + tryLater,
+	"worker_changing":                          "Nothing was changed. " + tryLater,
 }
 
 func nextStep(refused *client.Error) string {

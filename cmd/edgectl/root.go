@@ -47,7 +47,8 @@ func newRoot(s *cli) *cobra.Command {
 	s.addAPIFlags(root)
 	root.PersistentFlags().BoolVar(&s.json, "json", false, "write the result, and an error, as JSON")
 	root.AddCommand(
-		newInit(s), newDeploy(s), newStatus(s), newVersions(s), newSource(s), newInvoke(s), newToken(s), newDev(s),
+		newInit(s), newDeploy(s), newStatus(s), newVersions(s), newSource(s), newInvoke(s),
+		newAccess(s), newConfig(s), newOperations(s), newSecrets(s), newAccounts(s), newAudit(s), newToken(s), newDev(s),
 	)
 	return root
 }

@@ -45,6 +45,7 @@ func (e *Unreachable) Unwrap() error { return e.cause }
 const (
 	codeSubmissionUnknown = "submission_outcome_unknown"
 	codeDeploymentUnknown = "deployment_outcome_unknown"
+	codeControlUnknown    = "control_outcome_unknown"
 )
 
 // OutcomeUnknown reports whether a request that ended with err may still have
@@ -60,7 +61,7 @@ func OutcomeUnknown(err error) bool {
 		return false
 	}
 	switch refused.Code {
-	case codeSubmissionUnknown, codeDeploymentUnknown:
+	case codeSubmissionUnknown, codeDeploymentUnknown, codeControlUnknown:
 		return true
 	case "":
 		return refused.Status >= http.StatusInternalServerError && refused.Status != http.StatusServiceUnavailable

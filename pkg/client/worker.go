@@ -53,12 +53,23 @@ func (c *Client) Source(ctx context.Context, id string) ([]byte, error) {
 // Deploy asks for the deployment of a version. The same arguments always give
 // the same ticket, so a lost answer is asked for again.
 func (c *Client) Deploy(ctx context.Context, versionID string, baseRevision int64) (gen.Ticket, error) {
-	body, err := json.Marshal(gen.DeploymentRequest{VersionID: versionID, BaseRevision: baseRevision})
+	return c.DeployWith(ctx, versionID, baseRevision, nil)
+}
+
+// DeployWith is Deploy with the operation settings that the version goes live
+// with; nil is none.
+func (c *Client) DeployWith(ctx context.Context, versionID string, baseRevision int64, settings gen.OperationSettingsRequest) (gen.Ticket, error) {
+	request := gen.DeploymentRequest{VersionID: versionID, BaseRevision: baseRevision}
+	if settings != nil {
+		request.OperationSettings = &settings
+	}
+	body, err := json.Marshal(request)
 	if err != nil {
 		return gen.Ticket{}, fmt.Errorf("encode the deployment: %w", err)
 	}
 	return fetch[gen.Ticket](ctx, c, call{
 		method: http.MethodPost, path: []string{"worker", "deployments"}, contentType: "application/json", body: body, repeatable: true,
+		timeout: changeTimeout,
 	})
 }
 

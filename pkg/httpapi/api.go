@@ -122,37 +122,57 @@ func (a *API) routes() map[string]route {
 		return route{Management, limit, role(auth.DepartmentManager), h}
 	}
 	companyAdmin := func(h echo.HandlerFunc) route { return route{Management, bodyLimit, role(auth.CompanyAdmin), h} }
+	changing := func(limit int64, h echo.HandlerFunc) route {
+		return route{Management, limit, append(role(auth.DepartmentManager), answerWithin(commandTimeout)), h}
+	}
 	platform := func(h echo.HandlerFunc) route { return route{Management, bodyLimit, role(auth.PlatformAdmin), h} }
 	calls := append(signedIn[:1:1], a.needGateway)
 	open := []echo.MiddlewareFunc{AuthenticateIfAny(a.p.Verifier), a.needGateway}
 	invoke := route{Gateway, invokeLimit, open, a.callRouted}
 	document := func(h echo.HandlerFunc) route { return route{"", 0, nil, h} }
 	return map[string]route{
-		"getWorker":         manager(0, a.getWorker),
-		"submitVersion":     manager(submitLimit, a.submitVersion),
-		"listVersions":      manager(0, a.listVersions),
-		"getVersion":        manager(0, a.getVersion),
-		"getVersionSource":  manager(0, a.getVersionSource),
-		"createDeployment":  manager(bodyLimit, a.createDeployment),
-		"getDeployment":     manager(0, a.getDeployment),
-		"listAudit":         manager(0, a.listAudit),
-		"invokeOperation":   {Gateway, invokeLimit, calls, a.callDirect},
-		"publicGet":         invoke,
-		"publicPost":        invoke,
-		"publicPut":         invoke,
-		"publicPatch":       invoke,
-		"publicDelete":      invoke,
-		"listDepartments":   companyAdmin(a.listDepartments),
-		"getDepartment":     companyAdmin(a.getDepartment),
-		"repairDepartment":  companyAdmin(a.repairDepartment),
-		"listCompanyAudit":  companyAdmin(a.listCompanyAudit),
-		"putCompany":        platform(a.putCompany),
-		"deleteCompany":     platform(a.deleteCompany),
-		"putDepartment":     platform(a.putDepartment),
-		"deleteDepartment":  platform(a.deleteDepartment),
-		"getManifestSchema": document(a.getManifestSchema),
-		"getDocument":       document(a.getDocument),
-		"getDocumentPage":   document(a.getDocumentPage),
+		"getWorker":            manager(0, a.getWorker),
+		"submitVersion":        manager(submitLimit, a.submitVersion),
+		"listVersions":         manager(0, a.listVersions),
+		"getVersion":           manager(0, a.getVersion),
+		"getVersionSource":     manager(0, a.getVersionSource),
+		"createDeployment":     changing(settingsLimit, a.createDeployment),
+		"getDeployment":        manager(0, a.getDeployment),
+		"listAudit":            manager(0, a.listAudit),
+		"getAccessPolicy":      changing(0, a.getAccessPolicy),
+		"putAccessPolicy":      changing(policyLimit, a.putAccessPolicy),
+		"rotateAccessKey":      changing(revisionLimit, a.rotateAccessKey),
+		"revokeAccessKey":      changing(revisionLimit, a.revokeAccessKey),
+		"getRuntimeConfig":     changing(0, a.getRuntimeConfig),
+		"putRuntimeConfig":     changing(configLimit, a.putRuntimeConfig),
+		"deleteRuntimeConfig":  changing(0, a.deleteRuntimeConfig),
+		"getOperationSettings": changing(0, a.getOperationSettings),
+		"putOperationSettings": changing(settingsLimit, a.putOperationSettings),
+		"rotateOperationKey":   changing(revisionLimit, a.rotateOperationKey),
+		"revokeOperationKey":   changing(revisionLimit, a.revokeOperationKey),
+		"listSecrets":          changing(0, a.listSecrets),
+		"putSecret":            changing(secretLimit, a.putSecret),
+		"deleteSecret":         changing(0, a.deleteSecret),
+		"listServiceAccounts":  changing(0, a.listServiceAccounts),
+		"putCredentials":       changing(credentialsLimit, a.putCredentials),
+		"deleteCredentials":    changing(0, a.deleteCredentials),
+		"invokeOperation":      {Gateway, invokeLimit, calls, a.callDirect},
+		"publicGet":            invoke,
+		"publicPost":           invoke,
+		"publicPut":            invoke,
+		"publicPatch":          invoke,
+		"publicDelete":         invoke,
+		"listDepartments":      companyAdmin(a.listDepartments),
+		"getDepartment":        companyAdmin(a.getDepartment),
+		"repairDepartment":     companyAdmin(a.repairDepartment),
+		"listCompanyAudit":     companyAdmin(a.listCompanyAudit),
+		"putCompany":           platform(a.putCompany),
+		"deleteCompany":        platform(a.deleteCompany),
+		"putDepartment":        platform(a.putDepartment),
+		"deleteDepartment":     platform(a.deleteDepartment),
+		"getManifestSchema":    document(a.getManifestSchema),
+		"getDocument":          document(a.getDocument),
+		"getDocumentPage":      document(a.getDocumentPage),
 	}
 }
 

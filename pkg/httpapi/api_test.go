@@ -54,7 +54,14 @@ func on(t *testing.T) *api {
 
 func newAPI(t *testing.T, db *database.DB, change func(*httpapi.Params)) *api {
 	t.Helper()
-	a := &api{Plane: plane.New(t, db), t: t, host: newEdge(t), log: &bytes.Buffer{}}
+	return newAPIOver(t, plane.New(t, db), change)
+}
+
+// newAPIOver is newAPI over a plane that the test made.
+func newAPIOver(t *testing.T, p *plane.Plane, change func(*httpapi.Params)) *api {
+	t.Helper()
+	a := &api{Plane: p, t: t, host: newEdge(t), log: &bytes.Buffer{}}
+	db := p.DB
 	var err error
 	_, a.key, err = ed25519.GenerateKey(nil)
 	a.must(err)
@@ -63,14 +70,14 @@ func newAPI(t *testing.T, db *database.DB, change func(*httpapi.Params)) *api {
 	a.must(err)
 	gate, err := gateway.New(gateway.Params{DB: db, Signer: plainSigner{}, DispatchURL: a.host.server.URL, Failures: gateway.NewFailures(a.Redis, a.Log)})
 	a.must(err)
-	p := httpapi.Params{
+	params := httpapi.Params{
 		Roles: []httpapi.Role{httpapi.Management, httpapi.Gateway}, Verifier: a.verifier(), DB: db, Store: a.Store, Submitter: a.Submitter,
-		Desk: a.Desk, Mirror: a.Mirror, Directory: a.Directory, Gateway: gate, Log: observe.NewLogger(a.log, slog.LevelDebug),
+		Desk: a.Desk, Live: a.Live, Mirror: a.Mirror, Directory: a.Directory, Gateway: gate, Log: observe.NewLogger(a.log, slog.LevelDebug),
 	}
 	if change != nil {
-		change(&p)
+		change(&params)
 	}
-	a.echo, err = httpapi.New(p)
+	a.echo, err = httpapi.New(params)
 	a.must(err)
 	return a
 }

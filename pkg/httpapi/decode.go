@@ -1,59 +1,80 @@
 package httpapi
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
+	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/teamsync/edge-workers/pkg/auth"
+	"github.com/teamsync/edge-workers/pkg/canonical"
 	"github.com/teamsync/edge-workers/pkg/fault"
+	"github.com/teamsync/edge-workers/pkg/settings"
 )
 
 var (
 	errNotJSON  = fault.New(fault.UnsupportedType, "The request body must be application/json")
-	errBadJSON  = fault.Problem{Type: "json_invalid", Loc: []any{"body"}, Msg: "the body is not one JSON object"}
 	errRequired = "Field required"
 )
 
 // object reads a JSON body with exactly the given fields, all of them
 // required, each into its target. Every fault of it is one entry of the 422:
-// missing, unknown, or of the wrong type.
+// missing, unknown, given twice, or of the wrong type.
 func object(c echo.Context, fields map[string]any) error {
-	if !saysJSON(c) {
-		return errNotJSON
-	}
-	body, err := io.ReadAll(c.Request().Body)
+	return objectOr(c, fields, nil)
+}
+
+// objectOr is object with further fields that may be left out, but not be null.
+func objectOr(c echo.Context, fields, optional map[string]any) error {
+	body, err := jsonBody(c)
 	if err != nil {
 		return err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	var given map[string]json.RawMessage
-	err = decoder.Decode(&given)
-	if err != nil || given == nil {
-		return fault.Refuse(errBadJSON).Because(err)
+	given, problems := members(body)
+	if given == nil {
+		return fault.Refuse(problems...)
 	}
-	_, err = decoder.Token()
-	if !errors.Is(err, io.EOF) {
-		return fault.Refuse(errBadJSON)
-	}
-	var problems []fault.Problem
 	for _, name := range names(fields) {
 		problems = append(problems, field(given, name, fields[name])...)
 	}
 	for _, name := range names(given) {
-		if _, known := fields[name]; !known {
-			problems = append(problems, fault.Problem{Type: "extra_forbidden", Loc: []any{"body", name}, Msg: "Extra inputs are not permitted"})
+		if _, known := fields[name]; known {
+			continue
 		}
+		if target, known := optional[name]; known {
+			problems = append(problems, field(given, name, target)...)
+			continue
+		}
+		problems = append(problems, fault.Problem{Type: "extra_forbidden", Loc: []any{"body", name}, Msg: "Extra inputs are not permitted"})
 	}
 	if len(problems) > 0 {
 		return fault.Refuse(problems...)
+	}
+	return nil
+}
+
+// jsonBody is the body of a request that says that it is JSON.
+func jsonBody(c echo.Context) ([]byte, error) {
+	if !saysJSON(c) {
+		return nil, errNotJSON
+	}
+	return io.ReadAll(c.Request().Body)
+}
+
+func field(given map[string]json.RawMessage, name string, target any) []fault.Problem {
+	raw, ok := given[name]
+	switch {
+	case !ok:
+		return []fault.Problem{{Type: "missing", Loc: []any{"body", name}, Msg: errRequired}}
+	case !read(raw, target):
+		return []fault.Problem{{Type: "type_error", Loc: []any{"body", name}, Msg: fmt.Sprintf("%s must be %s", name, kind(target))}}
 	}
 	return nil
 }
@@ -64,26 +85,78 @@ func saysJSON(c echo.Context) bool {
 	return err == nil && media == echo.MIMEApplicationJSON
 }
 
-func field(given map[string]json.RawMessage, name string, target any) []fault.Problem {
-	raw, ok := given[name]
-	if !ok {
-		return []fault.Problem{{Type: "missing", Loc: []any{"body", name}, Msg: errRequired}}
+// read puts a value into its target. Numbers are true integers, so that no
+// revision is rounded on its way; a text whose escapes make no character is
+// none, so that it is not stored as another.
+func read(raw json.RawMessage, target any) bool {
+	if string(raw) == "null" {
+		return false
 	}
-	err := json.Unmarshal(raw, target)
-	if err != nil || string(raw) == "null" {
-		return []fault.Problem{{Type: "type_error", Loc: []any{"body", name}, Msg: fmt.Sprintf("%s must be %s", name, kind(target))}}
+	switch into := target.(type) {
+	case *int64:
+		n, err := integer(string(raw))
+		*into = n
+		return err == nil
+	case *string:
+		_, err := canonical.Transform(raw)
+		return err == nil && json.Unmarshal(raw, into) == nil
+	case *[]string:
+		var list []*string
+		_, err := canonical.Transform(raw)
+		if err != nil || json.Unmarshal(raw, &list) != nil || list == nil || slices.Contains(list, nil) {
+			return false
+		}
+		*into = []string{} // an empty list is not a missing one
+		for _, text := range list {
+			*into = append(*into, *text)
+		}
+		return true
+	case *json.RawMessage:
+		*into = raw
+		return true
 	}
-	return nil
+	return false
+}
+
+var integerForm = regexp.MustCompile(`\A(0|[1-9][0-9]{0,15})\z`)
+
+// integer reads an integer of 0 to settings.MaxRevision: no sign, no fraction,
+// no exponent.
+func integer(text string) (int64, error) {
+	if !integerForm.MatchString(text) {
+		return 0, errors.New("not an integer")
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err == nil && n > settings.MaxRevision {
+		err = errors.New("too large")
+	}
+	return n, err
 }
 
 func kind(target any) string {
 	switch target.(type) {
 	case *int64:
-		return "an integer"
+		return fmt.Sprintf("an integer of 0 to %d", int64(settings.MaxRevision))
 	case *string:
 		return "a text"
+	case *[]string:
+		return "a list of texts"
 	}
-	return "of another type"
+	return "an object"
+}
+
+// queryRevision reads ?base_revision=, which must be given once.
+func queryRevision(c echo.Context) (int64, error) {
+	given := c.QueryParams()["base_revision"]
+	if len(given) == 0 {
+		return 0, fault.Refuse(fault.Problem{Type: "missing", Loc: []any{"query", "base_revision"}, Msg: errRequired})
+	}
+	var n int64
+	n, err := integer(given[0])
+	if err != nil || len(given) > 1 {
+		return 0, fault.Refuse(fault.Problem{Type: "type_error", Loc: []any{"query", "base_revision"}, Msg: "base_revision must be " + kind(&n)})
+	}
+	return n, nil
 }
 
 func names[V any](m map[string]V) []string {

@@ -38,28 +38,45 @@ func calls(t *testing.T, id ids) map[string]call {
 	deployment := fmt.Sprintf(`{"version_id":%q,"base_revision":1}`, id.version)
 	repair := fmt.Sprintf(`{"action":"reconcile_uncertain_deployment","ticket_id":%q,"observed_worker_revision":1}`, id.ticket)
 	all := map[string]call{
-		"listDepartments":  {"GET", "/company/departments", "", ""},
-		"getDepartment":    {"GET", "/company/departments/" + id.department, "", ""},
-		"repairDepartment": {"POST", "/company/departments/" + id.department + "/repairs", "application/json", repair},
-		"getWorker":        {"GET", "/worker", "", ""},
-		"submitVersion":    {"POST", "/worker/versions", "application/gzip", string(projecttest.Archive(t, plane.Project("x")))},
-		"listVersions":     {"GET", "/worker/versions", "", ""},
-		"getVersion":       {"GET", "/worker/versions/" + id.version, "", ""},
-		"getVersionSource": {"GET", "/worker/versions/" + id.version + "/source", "", ""},
-		"createDeployment": {"POST", "/worker/deployments", "application/json", deployment},
-		"getDeployment":    {"GET", "/worker/deployments/" + id.ticket, "", ""},
-		"listAudit":        {"GET", "/worker/audit", "", ""},
-		"listCompanyAudit": {"GET", "/company/audit", "", ""},
-		"invokeOperation":  {"POST", "/worker/invoke/echo.say", "application/json", "{}"},
-		"publicGet":        {"GET", "/w/" + id.script + "/say", "", ""},
-		"publicPost":       {"POST", "/w/" + id.script + "/say", "application/json", "{}"},
-		"publicPut":        {"PUT", "/w/" + id.script + "/say", "application/json", "{}"},
-		"publicPatch":      {"PATCH", "/w/" + id.script + "/say", "application/json", "{}"},
-		"publicDelete":     {"DELETE", "/w/" + id.script + "/say", "", ""},
-		"putCompany":       {"PUT", "/platform/companies/made", "application/json", `{"name":"Made"}`},
-		"deleteCompany":    {"DELETE", "/platform/companies/made", "", ""},
-		"putDepartment":    {"PUT", "/platform/departments/made", "application/json", `{"company_id":"made","name":"Made"}`},
-		"deleteDepartment": {"DELETE", "/platform/departments/made", "", ""},
+		"listDepartments":      {"GET", "/company/departments", "", ""},
+		"getDepartment":        {"GET", "/company/departments/" + id.department, "", ""},
+		"repairDepartment":     {"POST", "/company/departments/" + id.department + "/repairs", "application/json", repair},
+		"getWorker":            {"GET", "/worker", "", ""},
+		"submitVersion":        {"POST", "/worker/versions", "application/gzip", string(projecttest.Archive(t, plane.Project("x")))},
+		"listVersions":         {"GET", "/worker/versions", "", ""},
+		"getVersion":           {"GET", "/worker/versions/" + id.version, "", ""},
+		"getVersionSource":     {"GET", "/worker/versions/" + id.version + "/source", "", ""},
+		"createDeployment":     {"POST", "/worker/deployments", "application/json", deployment},
+		"getDeployment":        {"GET", "/worker/deployments/" + id.ticket, "", ""},
+		"listAudit":            {"GET", "/worker/audit", "", ""},
+		"getAccessPolicy":      {"GET", "/worker/access-policy", "", ""},
+		"putAccessPolicy":      {"PUT", "/worker/access-policy", "application/json", `{"base_revision":0,"mode":"public","ip_allowlist":[]}`},
+		"rotateAccessKey":      {"POST", "/worker/access-policy/api-key/rotate", "application/json", `{"base_revision":0}`},
+		"revokeAccessKey":      {"POST", "/worker/access-policy/api-key/revoke", "application/json", `{"base_revision":0}`},
+		"getRuntimeConfig":     {"GET", "/worker/runtime-config", "", ""},
+		"putRuntimeConfig":     {"PUT", "/worker/runtime-config", "application/json", `{"base_revision":0,"value":{}}`},
+		"deleteRuntimeConfig":  {"DELETE", "/worker/runtime-config?base_revision=0", "", ""},
+		"getOperationSettings": {"GET", "/worker/operation-settings", "", ""},
+		"putOperationSettings": {"PUT", "/worker/operation-settings", "application/json", `{"base_revision":0,"operations":{"echo.say":{"access":"public"}}}`},
+		"rotateOperationKey":   {"POST", "/worker/operation-settings/echo.say/api-key/rotate", "application/json", `{"base_revision":0}`},
+		"revokeOperationKey":   {"POST", "/worker/operation-settings/echo.say/api-key/revoke", "application/json", `{"base_revision":0}`},
+		"listSecrets":          {"GET", "/worker/secrets", "", ""},
+		"putSecret":            {"PUT", "/worker/secrets/TOKEN", "application/json", `{"value":"x"}`},
+		"deleteSecret":         {"DELETE", "/worker/secrets/TOKEN", "", ""},
+		"listServiceAccounts":  {"GET", "/worker/service-accounts", "", ""},
+		"putCredentials":       {"PUT", "/worker/service-accounts/robot/credentials", "application/json", `{"username":"u","password":"p"}`},
+		"deleteCredentials":    {"DELETE", "/worker/service-accounts/robot/credentials", "", ""},
+		"listCompanyAudit":     {"GET", "/company/audit", "", ""},
+		"invokeOperation":      {"POST", "/worker/invoke/echo.say", "application/json", "{}"},
+		"publicGet":            {"GET", "/w/" + id.script + "/say", "", ""},
+		"publicPost":           {"POST", "/w/" + id.script + "/say", "application/json", "{}"},
+		"publicPut":            {"PUT", "/w/" + id.script + "/say", "application/json", "{}"},
+		"publicPatch":          {"PATCH", "/w/" + id.script + "/say", "application/json", "{}"},
+		"publicDelete":         {"DELETE", "/w/" + id.script + "/say", "", ""},
+		"putCompany":           {"PUT", "/platform/companies/made", "application/json", `{"name":"Made"}`},
+		"deleteCompany":        {"DELETE", "/platform/companies/made", "", ""},
+		"putDepartment":        {"PUT", "/platform/departments/made", "application/json", `{"company_id":"made","name":"Made"}`},
+		"deleteDepartment":     {"DELETE", "/platform/departments/made", "", ""},
 	}
 	open := map[string]bool{"getManifestSchema": true, "getDocument": true, "getDocumentPage": true}
 	routes, err := gen.Routes()
@@ -136,7 +153,7 @@ func TestEveryRouteNeedsAGoodToken(t *testing.T) {
 			}
 		}
 	}
-	if a.Count("edge_worker_versions")+a.Count("edge_workers") != 0 || len(a.host.seen) != 0 {
+	if a.Count("edge_worker_versions")+a.Count("edge_workers") != 0 || len(a.host.seen) != 0 || len(a.Channel.Commands()) != 0 {
 		t.Error("a refused request did something")
 	}
 	if got := a.call(signed(jwt.SigningMethodEdDSA, a.key, claims(nil)), calls(t, unknown())["submitVersion"]); got.code != 201 {
@@ -154,6 +171,11 @@ func TestEveryRouteNeedsItsRole(t *testing.T) {
 	needed := map[string]auth.Role{
 		"getWorker": manager, "submitVersion": manager, "listVersions": manager, "getVersion": manager, "getVersionSource": manager,
 		"createDeployment": manager, "getDeployment": manager, "listAudit": manager,
+		"getAccessPolicy": manager, "putAccessPolicy": manager, "rotateAccessKey": manager, "revokeAccessKey": manager,
+		"getRuntimeConfig": manager, "putRuntimeConfig": manager, "deleteRuntimeConfig": manager,
+		"getOperationSettings": manager, "putOperationSettings": manager, "rotateOperationKey": manager, "revokeOperationKey": manager,
+		"listSecrets": manager, "putSecret": manager, "deleteSecret": manager,
+		"listServiceAccounts": manager, "putCredentials": manager, "deleteCredentials": manager,
 		"listDepartments": company, "getDepartment": company, "repairDepartment": company, "listCompanyAudit": company,
 		"putCompany": platform, "deleteCompany": platform, "putDepartment": platform, "deleteDepartment": platform,
 	}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/admission"
 	"github.com/teamsync/edge-workers/pkg/fault"
 	"github.com/teamsync/edge-workers/pkg/httpapi/gen"
+	"github.com/teamsync/edge-workers/pkg/settings"
 	"github.com/teamsync/edge-workers/pkg/ticket"
 	"github.com/teamsync/edge-workers/pkg/version"
 )
@@ -138,11 +140,23 @@ func (a *API) getVersionSource(c echo.Context) error {
 	return c.Blob(http.StatusOK, "application/gzip", archive)
 }
 
+// createDeployment takes the object of PUT /worker/operation-settings with the
+// version (S2-089, S2-090). A body without it has no settings digest (S2-084),
+// so null stands for nothing and is refused.
 func (a *API) createDeployment(c echo.Context) error {
 	request := admission.Request{Tenant: tenant(c), Actor: actor(c)}
-	err := object(c, map[string]any{"version_id": &request.VersionID, "base_revision": &request.BaseRevision})
+	var wanted json.RawMessage
+	err := objectOr(c, map[string]any{"version_id": &request.VersionID, "base_revision": &request.BaseRevision},
+		map[string]any{"operation_settings": &wanted})
 	if err != nil {
 		return err
+	}
+	if wanted != nil {
+		read, err := settings.ReadRequest(wanted, "body", "operation_settings")
+		if err != nil {
+			return err
+		}
+		request.Settings = &read
 	}
 	view, err := a.p.Desk.Deploy(c.Request().Context(), request)
 	if err != nil {

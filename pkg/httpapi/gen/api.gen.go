@@ -1,5 +1,5 @@
-// openapi.yaml sha256: a334b9aaa3769003fbf4850692ae88804ab3d393073b7cc7a5c0e289c8210714
-// openapi.json sha256: 424b08f591e96cf3cbeadd6876ca761927f3d9bacc71756ff78244917a880c87
+// openapi.yaml sha256: bb52f941c7485838b89772da28fc43046242c15545d8ae182d3ae328a6f1d111
+// openapi.json sha256: 05a6c22f259bf558e78cfcdbc64faa47102c5635c7bc44e90fd9ae7620a3a759
 
 // Package gen provides primitives to interact with the openapi HTTP API.
 //
@@ -7,10 +7,59 @@
 package gen
 
 import (
+	"encoding/json"
 	"time"
 
 	openapi_types "github.com/oapi-codegen/runtime/types"
 )
+
+// Defines values for AccessMode.
+const (
+	AccessModeAPIKey  AccessMode = "api_key"
+	AccessModePrivate AccessMode = "private"
+	AccessModePublic  AccessMode = "public"
+)
+
+// Valid indicates whether the value is a known member of the AccessMode enum.
+func (e AccessMode) Valid() bool {
+	switch e {
+	case AccessModeAPIKey:
+		return true
+	case AccessModePrivate:
+		return true
+	case AccessModePublic:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for OperationAccess.
+const (
+	OperationAccessAPIKey   OperationAccess = "api_key"
+	OperationAccessDisabled OperationAccess = "disabled"
+	OperationAccessInherit  OperationAccess = "inherit"
+	OperationAccessPrivate  OperationAccess = "private"
+	OperationAccessPublic   OperationAccess = "public"
+)
+
+// Valid indicates whether the value is a known member of the OperationAccess enum.
+func (e OperationAccess) Valid() bool {
+	switch e {
+	case OperationAccessAPIKey:
+		return true
+	case OperationAccessDisabled:
+		return true
+	case OperationAccessInherit:
+		return true
+	case OperationAccessPrivate:
+		return true
+	case OperationAccessPublic:
+		return true
+	default:
+		return false
+	}
+}
 
 // Defines values for RepairRequestAction.
 const (
@@ -168,6 +217,64 @@ func (e SubmitVersionParamsXEdgeWorkersProgress) Valid() bool {
 	}
 }
 
+// APIKey Shown this once.
+//
+// Example: ewk_6nIchSNQBLWZXqDCdGxtqCVePhY0f7qAUjyiLEVbTQo
+type APIKey = string
+
+// AccessMode `private`: signed-in members of the company. `api_key`: whoever has the key, too. `public`: everybody.
+type AccessMode string
+
+// AccessPolicy defines model for AccessPolicy.
+type AccessPolicy struct {
+	APIKeyConfigured bool `json:"api_key_configured"`
+
+	// APIKeyLastFour The key's last four characters; null without a key.
+	APIKeyLastFour *LastFour `json:"api_key_last_four"`
+
+	// IPAllowlist CIDR ranges that every call must come from, a member's too; empty is from anywhere. Host bits are 0.
+	IPAllowlist Networks `json:"ip_allowlist"`
+
+	// Mode `private`: signed-in members of the company. `api_key`: whoever has the key, too. `public`: everybody.
+	Mode AccessMode `json:"mode"`
+
+	// Revision Grows by 1 with each change.
+	Revision Revision `json:"revision"`
+
+	// UpdatedAt Null before the first change.
+	UpdatedAt *time.Time `json:"updated_at"`
+}
+
+// AccessPolicyKey defines model for AccessPolicyKey.
+type AccessPolicyKey struct {
+	// APIKey Shown this once.
+	//
+	// Example: ewk_6nIchSNQBLWZXqDCdGxtqCVePhY0f7qAUjyiLEVbTQo
+	APIKey APIKey       `json:"api_key"`
+	Policy AccessPolicy `json:"policy"`
+}
+
+// AccessPolicyRequest defines model for AccessPolicyRequest.
+type AccessPolicyRequest struct {
+	// BaseRevision The revision that the caller saw.
+	BaseRevision BaseRevision `json:"base_revision"`
+
+	// IPAllowlist CIDR ranges that every call must come from, a member's too; empty is from anywhere. Host bits are 0.
+	IPAllowlist Networks `json:"ip_allowlist"`
+
+	// Mode `private`: signed-in members of the company. `api_key`: whoever has the key, too. `public`: everybody.
+	Mode AccessMode `json:"mode"`
+}
+
+// AccessPolicyRevocation defines model for AccessPolicyRevocation.
+type AccessPolicyRevocation struct {
+	Policy  AccessPolicy `json:"policy"`
+	Revoked bool         `json:"revoked"`
+}
+
+// AccountID defines model for AccountID.
+type AccountID = string
+
 // AuditFact One thing that happened. Facts are added and never changed; they hold digests, never values.
 type AuditFact struct {
 	// Action Example: secrets.put
@@ -206,6 +313,12 @@ type AuditPage struct {
 	NextCursor *string `json:"next_cursor"`
 }
 
+// BaseRevision The revision that the caller saw.
+type BaseRevision = int64
+
+// BoundAccount A service account whose credentials were put. In a request, left out keeps what is set and null takes it away.
+type BoundAccount = string
+
 // CodedDetail defines model for CodedDetail.
 type CodedDetail struct {
 	// Code Example: deployment_in_progress
@@ -241,6 +354,15 @@ type CompanyRequest struct {
 	Name string `json:"name"`
 }
 
+// CredentialsRequest defines model for CredentialsRequest.
+type CredentialsRequest struct {
+	// Password 1 to 1,024 bytes in UTF-8.
+	Password string `json:"password"`
+
+	// Username 1 to 256 bytes in UTF-8 without control characters.
+	Username string `json:"username"`
+}
+
 // Department defines model for Department.
 type Department struct {
 	CompanyID string `json:"company_id"`
@@ -257,8 +379,11 @@ type DepartmentRequest struct {
 // DeploymentRequest defines model for DeploymentRequest.
 type DeploymentRequest struct {
 	// BaseRevision The Worker's `latest_revision` that the caller saw.
-	BaseRevision int64  `json:"base_revision"`
-	VersionID    string `json:"version_id"`
+	BaseRevision int64 `json:"base_revision"`
+
+	// OperationSettings Example: {"base_revision":0,"operations":{"orders.create":{"access":"api_key"},"orders.list":{"access":"public"}}}
+	OperationSettings *OperationSettingsRequest `json:"operation_settings,omitempty"`
+	VersionID         string                    `json:"version_id"`
 }
 
 // Digest SHA-256 in hex.
@@ -268,6 +393,9 @@ type Digest = string
 type Error struct {
 	Detail any `json:"detail"`
 }
+
+// LastFour The key's last four characters; null without a key.
+type LastFour = string
 
 // LatestDeployment defines model for LatestDeployment.
 type LatestDeployment struct {
@@ -281,12 +409,76 @@ type LatestDeployment struct {
 	VersionID string       `json:"version_id"`
 }
 
+// Networks CIDR ranges that every call must come from, a member's too; empty is from anywhere. Host bits are 0.
+type Networks = []string
+
 // Operation defines model for Operation.
 type Operation struct {
 	ID      string `json:"id"`
 	Method  string `json:"method"`
 	Path    string `json:"path"`
 	Summary string `json:"summary"`
+}
+
+// OperationAccess `inherit` is the access policy's mode with the Worker's key; `disabled` answers 404 to everybody. With `api_key` the operation's own key counts, or the Worker's where it has none.
+type OperationAccess string
+
+// OperationSetting defines model for OperationSetting.
+type OperationSetting struct {
+	// Access `inherit` is the access policy's mode with the Worker's key; `disabled` answers 404 to everybody. With `api_key` the operation's own key counts, or the Worker's where it has none.
+	Access           OperationAccess `json:"access"`
+	APIKeyConfigured bool            `json:"api_key_configured"`
+
+	// APIKeyLastFour The key's last four characters; null without a key.
+	APIKeyLastFour *LastFour `json:"api_key_last_four"`
+
+	// ServiceAccountID A service account whose credentials were put. In a request, left out keeps what is set and null takes it away.
+	ServiceAccountID *BoundAccount `json:"service_account_id"`
+}
+
+// OperationSettingRequest defines model for OperationSettingRequest.
+type OperationSettingRequest struct {
+	// Access `inherit` is the access policy's mode with the Worker's key; `disabled` answers 404 to everybody. With `api_key` the operation's own key counts, or the Worker's where it has none.
+	Access OperationAccess `json:"access"`
+
+	// ServiceAccountID A service account whose credentials were put. In a request, left out keeps what is set and null takes it away.
+	ServiceAccountID *BoundAccount `json:"service_account_id,omitempty"`
+}
+
+// OperationSettings defines model for OperationSettings.
+type OperationSettings struct {
+	// DefaultServiceAccountID A service account whose credentials were put. In a request, left out keeps what is set and null takes it away.
+	DefaultServiceAccountID *BoundAccount `json:"default_service_account_id"`
+
+	// Operations By operation id.
+	Operations map[string]OperationSetting `json:"operations"`
+
+	// ReleaseGeneration SHA-256 in hex.
+	ReleaseGeneration Digest `json:"release_generation"`
+
+	// Revision Grows by 1 with each change.
+	Revision Revision `json:"revision"`
+
+	// UpdatedAt Null before the first change.
+	UpdatedAt *time.Time `json:"updated_at"`
+}
+
+// OperationSettingsKey defines model for OperationSettingsKey.
+type OperationSettingsKey struct {
+	// APIKey Shown this once.
+	//
+	// Example: ewk_6nIchSNQBLWZXqDCdGxtqCVePhY0f7qAUjyiLEVbTQo
+	APIKey   APIKey            `json:"api_key"`
+	Settings OperationSettings `json:"settings"`
+}
+
+// OperationSettingsRequest Example: {"base_revision":0,"operations":{"orders.create":{"access":"api_key"},"orders.list":{"access":"public"}}}
+type OperationSettingsRequest = json.RawMessage
+
+// OperationSettingsRevocation defines model for OperationSettingsRevocation.
+type OperationSettingsRevocation struct {
+	Revoked  bool              `json:"revoked"`
+	Settings OperationSettings `json:"settings"`
 }
 
 // Problem defines model for Problem.
@@ -312,6 +504,85 @@ type RepairRequest struct {
 
 // RepairRequestAction defines model for RepairRequest.Action.
 type RepairRequestAction string
+
+// Revision Grows by 1 with each change.
+type Revision = int64
+
+// RevisionRequest defines model for RevisionRequest.
+type RevisionRequest struct {
+	// BaseRevision The revision that the caller saw.
+	BaseRevision BaseRevision `json:"base_revision"`
+}
+
+// RuntimeConfig defines model for RuntimeConfig.
+type RuntimeConfig struct {
+	// Revision Grows by 1 with each change.
+	Revision Revision `json:"revision"`
+
+	// Sha256 SHA-256 in hex.
+	Sha256 Digest `json:"sha256"`
+
+	// UpdatedAt Null before the first change.
+	UpdatedAt *time.Time `json:"updated_at"`
+
+	// Value In canonical form.
+	Value json.RawMessage `json:"value"`
+}
+
+// RuntimeConfigRequest defines model for RuntimeConfigRequest.
+type RuntimeConfigRequest struct {
+	// BaseRevision The revision that the caller saw.
+	BaseRevision BaseRevision `json:"base_revision"`
+
+	// Value Example: {"greeting":"hello"}
+	Value json.RawMessage `json:"value"`
+}
+
+// Secret defines model for Secret.
+type Secret struct {
+	Name string `json:"name"`
+
+	// Sha256 SHA-256 in hex.
+	Sha256    Digest    `json:"sha256"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// SecretDeletion defines model for SecretDeletion.
+type SecretDeletion struct {
+	// Deleted False when there was none.
+	Deleted bool   `json:"deleted"`
+	Name    string `json:"name"`
+}
+
+// SecretList defines model for SecretList.
+type SecretList struct {
+	Secrets []Secret `json:"secrets"`
+}
+
+// SecretRequest defines model for SecretRequest.
+type SecretRequest struct {
+	// Value 1 to 5,120 bytes in UTF-8.
+	Value string `json:"value"`
+}
+
+// ServiceAccount defines model for ServiceAccount.
+type ServiceAccount struct {
+	ServiceAccountID AccountID `json:"service_account_id"`
+	UpdatedAt        time.Time `json:"updated_at"`
+	Username         string    `json:"username"`
+}
+
+// ServiceAccountDeletion defines model for ServiceAccountDeletion.
+type ServiceAccountDeletion struct {
+	// Deleted False when there was none.
+	Deleted          bool      `json:"deleted"`
+	ServiceAccountID AccountID `json:"service_account_id"`
+}
+
+// ServiceAccountList defines model for ServiceAccountList.
+type ServiceAccountList struct {
+	ServiceAccounts []ServiceAccount `json:"service_accounts"`
+}
 
 // Ticket defines model for Ticket.
 type Ticket struct {
@@ -436,6 +707,12 @@ type OperationID = string
 // Resource defines model for Resource.
 type Resource = string
 
+// SecretName defines model for SecretName.
+type SecretName = string
+
+// ServiceAccountID defines model for ServiceAccountID.
+type ServiceAccountID = string
+
 // Since defines model for Since.
 type Since = time.Time
 
@@ -450,6 +727,12 @@ type AddressNotAllowed = Error
 
 // BuildTimeout defines model for BuildTimeout.
 type BuildTimeout = Error
+
+// ChangeConflict defines model for ChangeConflict.
+type ChangeConflict = Error
+
+// ChangeUnavailable defines model for ChangeUnavailable.
+type ChangeUnavailable = Error
 
 // Conflict defines model for Conflict.
 type Conflict = Error
@@ -478,6 +761,9 @@ type NotFound = Error
 // NotLetIn defines model for NotLetIn.
 type NotLetIn = Error
 
+// ReleaseConflict defines model for ReleaseConflict.
+type ReleaseConflict = Error
+
 // Timeout defines model for Timeout.
 type Timeout = Error
 
@@ -495,6 +781,9 @@ type UnsupportedType = Error
 
 // Upstream defines model for Upstream.
 type Upstream = Error
+
+// WorkerUnavailable defines model for WorkerUnavailable.
+type WorkerUnavailable = Error
 
 // ListCompanyAuditParams defines parameters for ListCompanyAudit.
 type ListCompanyAuditParams struct {
@@ -553,6 +842,12 @@ type ListAuditParams struct {
 // InvokeOperationJSONBody defines parameters for InvokeOperation.
 type InvokeOperationJSONBody = interface{}
 
+// DeleteRuntimeConfigParams defines parameters for DeleteRuntimeConfig.
+type DeleteRuntimeConfigParams struct {
+	// BaseRevision The revision that the caller saw.
+	BaseRevision int64 `form:"base_revision" json:"base_revision"`
+}
+
 // ListVersionsParams defines parameters for ListVersions.
 type ListVersionsParams struct {
 	// Cursor The `next_cursor` of the page before.
@@ -594,11 +889,38 @@ type PublicPostJSONRequestBody = PublicPostJSONBody
 // PublicPutJSONRequestBody defines body for PublicPut for application/json ContentType.
 type PublicPutJSONRequestBody = PublicPutJSONBody
 
+// PutAccessPolicyJSONRequestBody defines body for PutAccessPolicy for application/json ContentType.
+type PutAccessPolicyJSONRequestBody = AccessPolicyRequest
+
+// RevokeAccessKeyJSONRequestBody defines body for RevokeAccessKey for application/json ContentType.
+type RevokeAccessKeyJSONRequestBody = RevisionRequest
+
+// RotateAccessKeyJSONRequestBody defines body for RotateAccessKey for application/json ContentType.
+type RotateAccessKeyJSONRequestBody = RevisionRequest
+
 // CreateDeploymentJSONRequestBody defines body for CreateDeployment for application/json ContentType.
 type CreateDeploymentJSONRequestBody = DeploymentRequest
 
 // InvokeOperationJSONRequestBody defines body for InvokeOperation for application/json ContentType.
 type InvokeOperationJSONRequestBody = InvokeOperationJSONBody
+
+// PutOperationSettingsJSONRequestBody defines body for PutOperationSettings for application/json ContentType.
+type PutOperationSettingsJSONRequestBody = OperationSettingsRequest
+
+// RevokeOperationKeyJSONRequestBody defines body for RevokeOperationKey for application/json ContentType.
+type RevokeOperationKeyJSONRequestBody = RevisionRequest
+
+// RotateOperationKeyJSONRequestBody defines body for RotateOperationKey for application/json ContentType.
+type RotateOperationKeyJSONRequestBody = RevisionRequest
+
+// PutRuntimeConfigJSONRequestBody defines body for PutRuntimeConfig for application/json ContentType.
+type PutRuntimeConfigJSONRequestBody = RuntimeConfigRequest
+
+// PutSecretJSONRequestBody defines body for PutSecret for application/json ContentType.
+type PutSecretJSONRequestBody = SecretRequest
+
+// PutCredentialsJSONRequestBody defines body for PutCredentials for application/json ContentType.
+type PutCredentialsJSONRequestBody = CredentialsRequest
 
 // SubmitVersionMultipartRequestBody defines body for SubmitVersion for multipart/form-data ContentType.
 type SubmitVersionMultipartRequestBody SubmitVersionMultipartBody
