@@ -213,7 +213,10 @@ func configText(raw json.RawMessage) error {
 		return errors.New("it is not the text of a JSON object")
 	}
 	_, err = canonical.Transform([]byte(s))
-	return err
+	if err != nil { // its text may quote the value
+		return errors.New("it has a key twice, or a text or number that has no canonical form")
+	}
+	return nil
 }
 
 func isObject(raw []byte) bool {
