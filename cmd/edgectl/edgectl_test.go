@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/teamsync/edge-workers/pkg/canonical"
+	"github.com/teamsync/edge-workers/runtime"
 )
 
 // backend is an API in the real forms. Each ticket poll gets the next status.
@@ -440,5 +441,14 @@ func TestUnreachable(t *testing.T) {
 	r := against(b).run(t, "status")
 	if r.code != exitUnreachable || !strings.Contains(r.err, "no answer from 127.0.0.1") || !strings.Contains(r.err, "Check that the API runs") {
 		t.Errorf("exit %d\n%s", r.code, r.err)
+	}
+}
+
+// The dispatcher Worker is printed as it is to be uploaded.
+func TestDispatcher(t *testing.T) {
+	t.Parallel()
+	got := (runner{}).run(t, "dispatcher")
+	if got.code != exitOK || got.out != runtime.Dispatcher() || !strings.Contains(got.out, "DISPATCHER") {
+		t.Errorf("exit %d, %d bytes\n%s", got.code, len(got.out), got.err)
 	}
 }
