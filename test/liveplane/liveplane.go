@@ -43,15 +43,23 @@ type System struct {
 	Signer   *control.Signer
 	Client   *control.Client
 	Deployer *deploy.Task
+	Workers  *Processes
 }
 
 // New returns a system on db. It is a cloud's scope with the edge host in the
 // cloud's place: nothing about the control channel differs.
 func New(t testing.TB, db *database.DB) *System {
 	t.Helper()
-	s := &System{Plane: plane.New(t, db)}
-	host := newHost(t)
-	s.Front = &Front{host: host.DispatchHandler()}
+	return NewLogging(t, db, slog.New(slog.DiscardHandler))
+}
+
+// NewLogging is New with a log, that of the edge host too.
+func NewLogging(t testing.TB, db *database.DB, log *slog.Logger) *System {
+	t.Helper()
+	s := &System{Plane: plane.New(t, db), Workers: &Processes{}}
+	s.Log = log
+	host := newHost(t, slog.New(watch{log.Handler(), s.Workers}))
+	s.Front = &Front{host: host.DispatchHandler(), statuses: map[string][]int{}}
 	api, dispatch := httptest.NewServer(host.ControlHandler()), httptest.NewServer(s.Front)
 	t.Cleanup(api.Close)
 	t.Cleanup(dispatch.Close)
@@ -64,7 +72,7 @@ func New(t testing.TB, db *database.DB) *System {
 	s.Must(err)
 	build, err := builder.New(builder.Params{PublicKeys: []ed25519.PublicKey{public}})
 	s.Must(err)
-	valid := func() error { return s.Invalid }
+	valid := s.valid
 	s.Submitter, err = version.NewSubmitter(version.Params{DB: s.DB, Outbox: s.Outbox, Builder: build, Store: s.Store, Provider: valid, Log: s.Log})
 	s.Must(err)
 	target, err := onprem.New(onprem.Params{Origin: api.URL, Token: token})
@@ -73,8 +81,7 @@ func New(t testing.TB, db *database.DB) *System {
 		p.Provider = func() (provider.Provider, error) { return target, nil }
 		p.Prober = s
 	})
-	s.Live, err = live.New(live.Params{DB: s.DB, Outbox: s.Outbox, Redis: s.Redis, Channel: s.Client, Provider: valid, Log: s.Log})
-	s.Must(err)
+	s.Live = s.Over(s.Client)
 	s.Desk, err = admission.New(admission.Params{
 		DB: s.DB, Outbox: s.Outbox, Redis: s.Redis, Mirror: s.Mirror, Publisher: s.Published, Stager: s.Live, Provider: valid, Log: s.Log,
 	})
@@ -82,14 +89,24 @@ func New(t testing.TB, db *database.DB) *System {
 	return s
 }
 
-func newHost(t testing.TB) *edgehost.Host {
+func (s *System) valid() error { return s.Invalid }
+
+// Over is a desk of its own over another channel.
+func (s *System) Over(channel live.Channel) *live.Desk {
+	s.T.Helper()
+	desk, err := live.New(live.Params{DB: s.DB, Outbox: s.Outbox, Redis: s.Redis, Channel: channel, Provider: s.valid, Log: s.Log})
+	s.Must(err)
+	return desk
+}
+
+func newHost(t testing.TB, log *slog.Logger) *edgehost.Host {
 	t.Helper()
 	binary, err := workerd.Find("")
 	if err != nil {
 		t.Fatal(err)
 	}
 	host, err := edgehost.New(edgehost.Params{
-		DataDir: t.TempDir(), Workerd: binary, Token: token, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		DataDir: t.TempDir(), Workerd: binary, Token: token, Logger: log, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -151,9 +168,7 @@ func (s *System) WithoutConnection() *live.Desk {
 	gone.Close()
 	client, err := control.NewClient(gone.URL, s.Signer)
 	s.Must(err)
-	desk, err := live.New(live.Params{DB: s.DB, Outbox: s.Outbox, Redis: s.Redis, Channel: client, Provider: func() error { return nil }, Log: s.Log})
-	s.Must(err)
-	return desk
+	return s.Over(client)
 }
 
 // Auditor is the control-audit lane over the same channel.
