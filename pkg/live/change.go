@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -29,15 +30,26 @@ func parse(operation settings.Operation, payload map[string]any) (settings.Comma
 	return command, nil
 }
 
+// sendWithin bounds the time from when a row is about to be written to the
+// sending of its command. The control-audit lane asks for the receipt when the
+// row is outbox.ControlRequestGrace old, and a command that still came after
+// that would be applied without a fact; one that is sent is given up, and its
+// assertion has ended, some 65 s later.
+const sendWithin = time.Minute
+
 // change records a command, sends it once, and settles its row by the answer.
 // It gives the result of an applied mutation. The client's going away ends
 // nothing once the row is committed.
 func (d *Desk) change(ctx context.Context, by By, of release, command settings.Command) (json.RawMessage, error) {
+	began := d.now()
 	row, err := d.record(ctx, by, of, command)
 	if err != nil {
 		return nil, err
 	}
-	ctx = context.WithoutCancel(ctx) // bounded by the channel and the database
+	ctx = context.WithoutCancel(ctx)     // bounded by the channel and the database
+	if d.now().Sub(began) > sendWithin { // a slow commit, or a process that stood still
+		return nil, d.refuse(ctx, row, errNotCommitted.Code, errNotCommitted)
+	}
 	// gofail: var controlSendBefore string
 	// if err := failpoint.Act(controlSendBefore); err != nil { return nil, errUnknown.Because(err) }
 	result, err := d.p.Channel.Call(ctx, of.command(by, command.Operation(), row.ID, command.Payload()))
