@@ -44,9 +44,15 @@ type Front struct {
 	next func(Sent) Fault
 	late []func()
 	// What came of the mutations: their ids in the order in which the Worker
-	// first got them, and the status of each answer.
-	order    []string
-	statuses map[string][]int
+	// first got them, and its answers.
+	order   []string
+	answers map[string][]Answer
+}
+
+// Answer is what the Worker said, whatever became of it on the way back.
+type Answer struct {
+	Status int
+	Body   []byte
 }
 
 // Next sets what happens to the commands from now on; nil is nothing.
@@ -164,11 +170,11 @@ func (f *Front) Order() []string {
 	return slices.Clone(f.order)
 }
 
-// Statuses are those of the Worker's answers to a mutation.
-func (f *Front) Statuses(mutationID string) []int {
+// Answers are the Worker's answers to a mutation.
+func (f *Front) Answers(mutationID string) []Answer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Clone(f.statuses[mutationID])
+	return slices.Clone(f.answers[mutationID])
 }
 
 func (f *Front) forward(ctx context.Context, r *http.Request, body []byte, sent Sent) *httptest.ResponseRecorder {
@@ -180,7 +186,7 @@ func (f *Front) forward(ctx context.Context, r *http.Request, body []byte, sent 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if sent.MutationID != "" {
-		f.statuses[sent.MutationID] = append(f.statuses[sent.MutationID], answer.Code)
+		f.answers[sent.MutationID] = append(f.answers[sent.MutationID], Answer{answer.Code, answer.Body.Bytes()})
 	}
 	return answer
 }

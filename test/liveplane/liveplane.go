@@ -59,7 +59,7 @@ func NewLogging(t testing.TB, db *database.DB, log *slog.Logger) *System {
 	s := &System{Plane: plane.New(t, db), Workers: &Processes{}}
 	s.Log = log
 	host := newHost(t, slog.New(watch{log.Handler(), s.Workers}))
-	s.Front = &Front{host: host.DispatchHandler(), statuses: map[string][]int{}}
+	s.Front = &Front{host: host.DispatchHandler(), answers: map[string][]Answer{}}
 	api, dispatch := httptest.NewServer(host.ControlHandler()), httptest.NewServer(s.Front)
 	t.Cleanup(api.Close)
 	t.Cleanup(dispatch.Close)

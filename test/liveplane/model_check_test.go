@@ -3,6 +3,7 @@ package liveplane_test
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"strings"
 
 	"github.com/teamsync/edge-workers/models"
@@ -67,12 +68,7 @@ func (w *world) checkSent(sent []liveplane.Sent, rows map[string]models.Outbox) 
 		}
 	}
 	for id, n := range times {
-		good := 0
-		for _, status := range w.Front.Statuses(id) {
-			if status == 200 {
-				good++
-			}
-		}
+		good := len(w.accepted(id))
 		if n != 1 || good > 1 {
 			w.T.Errorf("mutation %s was sent %d times and accepted %d times", id, n, good)
 		}
@@ -80,6 +76,25 @@ func (w *world) checkSent(sent []liveplane.Sent, rows map[string]models.Outbox) 
 	if len(times) == 0 {
 		w.T.Error("no mutation was sent")
 	}
+}
+
+// accepted tells of each answer that did not refuse the mutation whether it
+// conflicted.
+func (w *world) accepted(id string) []bool {
+	var conflicts []bool
+	for _, a := range w.Front.Answers(id) {
+		if a.Status != http.StatusOK {
+			continue
+		}
+		var body struct {
+			Result struct {
+				Conflict *bool `json:"conflict"`
+			} `json:"result"`
+		}
+		w.Must(json.Unmarshal(a.Body, &body))
+		conflicts = append(conflicts, *body.Result.Conflict)
+	}
+	return conflicts
 }
 
 // facts are the applied changes by their mutation ids: each completed row has
@@ -104,6 +119,9 @@ func (w *world) facts(rows map[string]models.Outbox) map[string]applied {
 		if is != (row.Status == models.OutboxCompleted) || c == nil {
 			w.T.Errorf("row %s of %v is %s, its fact: %t", row.ID, c, row.Status, is)
 			continue
+		}
+		if said := w.accepted(row.ID); len(said) > 0 && said[0] == is {
+			w.T.Errorf("the Worker had a conflict: %t, there is a fact: %t: %v", said[0], is, c)
 		}
 		if !is {
 			continue
