@@ -102,14 +102,14 @@ func newWorld(t *testing.T, seed uint64) *world {
 	log := slog.New(slog.NewTextHandler(w.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	w.System = liveplane.NewLogging(t, databasetest.MySQL(t), log)
 	w.desk = w.Over(mortal{w.Client, w.canaries})
-	for i, ids := range [][]string{{"a", "b"}, {"b", "c"}, {"a", "b", "c"}} {
+	for i, ids := range [][]string{{"a", "b"}, {"b", "c"}, {"a", "b", "c"}, {"c", "a"}, {"b"}, {"a", "b"}} {
 		v, err := w.Submitter.Submit(t.Context(), version.Submission{
 			Tenant: w.Tenant, Actor: w.Actor, Archive: bytes.NewReader(projecttest.Archive(t, project(strconv.Itoa(i), ids...))),
 		})
 		w.Must(err)
 		w.versions, w.projects[v.ID] = append(w.versions, v), ids
 	}
-	w.deploy(w.versions[0])
+	w.deploy()
 	if len(w.releases) != 1 {
 		t.Fatal("the first release is not live")
 	}
@@ -170,7 +170,7 @@ func (w *world) step(me ask) {
 	case p < 96:
 		w.kill()
 	default:
-		w.deploy(pick(me.Rand, w.versions...))
+		w.deploy()
 	}
 }
 
@@ -188,7 +188,7 @@ func (w *world) burst(me ask) {
 	case 2, 3:
 		w.kill()
 	case 4:
-		w.deploy(pick(me.Rand, w.versions...))
+		w.deploy()
 	default:
 	}
 	group.Wait()
@@ -239,11 +239,12 @@ func (w *world) kill() {
 	}
 }
 
-// deploy brings a release up, unless its settings cannot be taken along.
-func (w *world) deploy(v models.Version) {
-	if w.Worker().CurrentVersionID == v.ID {
+// deploy brings the next release up, unless its settings cannot be taken along.
+func (w *world) deploy() {
+	if len(w.releases) == len(w.versions) {
 		return
 	}
+	v := w.versions[len(w.releases)]
 	w.trouble.calm.Store(true)
 	defer w.trouble.calm.Store(false)
 	var err error
