@@ -21,6 +21,16 @@ func claim(name string, value any) change { return func(a *assertion) { a.claims
 
 func without(name string) change { return func(a *assertion) { delete(a.claims, name) } }
 
+// inherited moves a claim to where a careless reader finds it.
+func inherited(name string) change {
+	return func(a *assertion) {
+		for _, key := range []string{"__proto__", "constructor", "prototype"} {
+			a.claims[key] = map[string]any{name: a.claims[name]}
+		}
+		delete(a.claims, name)
+	}
+}
+
 func header(name string, value any) change { return func(a *assertion) { a.header[name] = value } }
 
 func times(issued, expires time.Duration) change {
@@ -71,6 +81,10 @@ func refusals(door string) []struct {
 		{"expired within the skew", times(-40*time.Second, -2*time.Second), 200, ""},
 		{"issued in the future", times(20*time.Second, 40*time.Second), 401, "assertion_invalid"},
 		{"issued in the future within the skew", times(2*time.Second, 40*time.Second), 200, ""},
+		{"not valid yet", claim("nbf", time.Now().Add(20*time.Second).Unix()), 401, "assertion_invalid"},
+		{"valid from a text", claim("nbf", "0"), 401, "assertion_invalid"},
+		{"valid from null", claim("nbf", nil), 401, "assertion_invalid"},
+		{"valid since before", claim("nbf", time.Now().Add(-20*time.Second).Unix()), 200, ""},
 		{"the longest life", times(0, 60*time.Second), 200, ""},
 		{"a longer life", times(0, 61*time.Second), 401, "assertion_invalid"},
 		{"no life", times(0, 0), 401, "assertion_invalid"},
@@ -92,6 +106,18 @@ func refusals(door string) []struct {
 		{"no audience", without("aud"), 401, "assertion_invalid"},
 		{"another generation", claim("gen", strings.Repeat("0", 64)), 409, "release_generation_mismatch"},
 		{"no generation", without("gen"), 401, "assertion_invalid"},
+		{"a subject that is inherited", inherited("sub"), 401, "assertion_invalid"},
+		{"a door that is inherited", inherited("door"), 401, "assertion_invalid"},
+		{"a generation that is inherited", inherited("gen"), 401, "assertion_invalid"},
+		{"an inherited header", func(a *assertion) {
+			a.header["__proto__"], a.header["typ"] = map[string]any{"typ": "JWT"}, nil
+		}, 401, "assertion_invalid"},
+		{"a polluting header beside the good ones", header("__proto__", map[string]any{"alg": "none"}), 401, "assertion_invalid"},
+		{"polluting claims beside the good ones", func(a *assertion) {
+			for _, key := range []string{"__proto__", "constructor", "prototype"} {
+				a.claims[key] = map[string]any{"gen": strings.Repeat("0", 64), "door": other}
+			}
+		}, 200, ""},
 	}
 }
 

@@ -12,6 +12,9 @@ import (
 //go:embed dist/runtime.mjs
 var module string
 
+//go:embed dist/dispatcher.mjs
+var dispatcher string
+
 //go:embed types/index.d.ts
 var authorTypes string
 
@@ -19,6 +22,11 @@ var authorTypes string
 // "cloudflare:workers" and exports createWorker, defineWorker and
 // OperationError.
 func Module() string { return module }
+
+// Dispatcher returns the text of the dispatcher Worker: one ES module without
+// imports, to be uploaded to the cloud with the dispatch namespace of the
+// Workers bound as DISPATCHER. Its source is in dispatcher/.
+func Dispatcher() string { return dispatcher }
 
 // AuthorTypes returns the declarations of "@teamsync/edge-worker".
 func AuthorTypes() string { return authorTypes }

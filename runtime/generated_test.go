@@ -53,6 +53,13 @@ func TestGeneratedRuntimeIsUpToDate(t *testing.T) {
 	if !bytes.Equal(text, []byte(runtime.Module())) {
 		t.Error("runtime/dist/runtime.mjs is out of date: run `npm ci` in runtime/, then `go generate ./runtime`")
 	}
+	text, err = bundle.Dispatcher(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(text, []byte(runtime.Dispatcher())) {
+		t.Error("runtime/dist/dispatcher.mjs is out of date: run `go generate ./runtime`")
+	}
 	for _, want := range []string{"MIT License", "@cfworker/json-schema"} {
 		if !strings.Contains(runtime.Module(), want) {
 			t.Errorf("the licence banner does not say %q", want)
@@ -87,7 +94,7 @@ func checkConfig(t *testing.T, modules string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := `{"extends":"` + here + `/tsconfig.json","include":["` + here + `/src"],"compilerOptions":{"paths":{` +
+	config := `{"extends":"` + here + `/tsconfig.json","include":["` + here + `/src","` + here + `/dispatcher"],"compilerOptions":{"paths":{` +
 		`"@teamsync/edge-worker":["` + here + `/types/index.d.ts"],` +
 		`"@cfworker/json-schema":["` + modules + `/@cfworker/json-schema/dist/esm/index.d.ts"]}}}`
 	path := filepath.Join(t.TempDir(), "tsconfig.json")

@@ -37,7 +37,7 @@ func workerdBinary(t testing.TB) string {
 const workerdConfig = `using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (
   services = [ (name = "main", worker = .tenant), (name = "disk", disk = (path = "%s", writable = true)),
-    (name = "nowhere", network = (allow = [])) ],
+    (name = "nowhere", %s) ],
   sockets = [ (name = "http", address = "unix:%s", http = (), service = "main") ],
 );
 const tenant :Workerd.Worker = (
@@ -69,6 +69,22 @@ func startWorker(t testing.TB, bundle []byte, storage string) (*worker, error) {
 // startAt is startWorker with a compatibility date.
 func startAt(t testing.TB, bundle []byte, storage, date string) (*worker, error) {
 	t.Helper()
+	return startOut(t, bundle, storage, date, "network = (allow = [])")
+}
+
+// mustStartOut is mustStart for a Worker whose requests all go to an address.
+func mustStartOut(t testing.TB, bundle []byte, address string) *worker {
+	t.Helper()
+	w, err := startOut(t, bundle, t.TempDir(), "2026-11-01", fmt.Sprintf("external = (address = %q, http = ())", address))
+	if err != nil {
+		t.Fatalf("workerd refused the bundle: %v", err)
+	}
+	return w
+}
+
+// startOut is startAt with the service that takes the Worker's own requests.
+func startOut(t testing.TB, bundle []byte, storage, date, outbound string) (*worker, error) {
+	t.Helper()
 	// A short path: a socket's has at most 108 bytes.
 	dir, err := os.MkdirTemp("", "wd")
 	if err != nil {
@@ -76,7 +92,7 @@ func startAt(t testing.TB, bundle []byte, storage, date string) (*worker, error)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "s")
-	config := fmt.Sprintf(workerdConfig, storage, socket, date)
+	config := fmt.Sprintf(workerdConfig, storage, outbound, socket, date)
 	for name, content := range map[string][]byte{"index.mjs": bundle, "config.capnp": []byte(config)} {
 		err := os.WriteFile(filepath.Join(dir, name), content, 0o600)
 		if err != nil {

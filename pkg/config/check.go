@@ -33,7 +33,7 @@ var brokers = []string{"pubsub", "sqs", "batch"}
 func (s Settings) check() error {
 	return errors.Join(
 		s.Database.check(), s.Redis.check(), s.Control.check(), s.Auth.check(),
-		s.HTTP.check(), s.Transport.check(), s.NPM.check(), s.Log.check(),
+		s.HTTP.check(), s.Edge.check(), s.Transport.check(), s.NPM.check(), s.Log.check(),
 	)
 }
 

@@ -21,6 +21,7 @@ type Settings struct {
 	Control   Control
 	Auth      Auth
 	HTTP      HTTP
+	Edge      Edge
 	Transport Transport
 	NPM       NPM
 	Log       Log
@@ -173,6 +174,26 @@ type HTTP struct {
 	// them. Both by default; separate processes let the gateway scale by
 	// itself.
 	Roles []string `env:"EDGE_WORKERS_ROLES" envDefault:"management,gateway"`
+}
+
+// Edge is what stands in front of the gateway. It decides which address a
+// Worker's allow list is compared with, and on whose account failed API keys
+// are put. Both are needed or neither.
+type Edge struct {
+	// The address ranges of the proxies that requests come through, with commas
+	// between them, such as 10.1.0.0/16. None by default: the client is then
+	// whoever opened the connection. Behind a proxy that is the proxy itself:
+	// allow lists shut everyone out, and all callers share one count of failed
+	// keys. List only machines that set the header below by themselves: whoever
+	// connects from such an address may claim any other.
+	TrustedProxies []string `env:"EDGE_WORKERS_TRUSTED_PROXIES"`
+	// The header in which those proxies name the client, such as
+	// CF-Connecting-IP, X-Real-IP or X-Forwarded-For. None by default. Of
+	// several addresses the last that is no trusted proxy counts, because what
+	// stands before it may be the client's own words. A trusted proxy that
+	// sends none, or something else than addresses, leaves the call without an
+	// address, which is outside of every allow list.
+	ClientAddressHeader string `env:"EDGE_WORKERS_CLIENT_ADDRESS_HEADER"`
 }
 
 // Transport is how deployments reach the process that does them. A message is a

@@ -107,6 +107,15 @@ func TestAssertionsHaveTheContractsForm(t *testing.T) {
 	if claims["door"] != "invoke" || !slices.Equal(keysOf(caller), []string{"company_id", "department_id", "kind", "request_id", "roles", "sub"}) || caller["roles"] == nil {
 		t.Errorf("invoke claims: %v", claims)
 	}
+	token, err = s.SignInvoke(a, Caller{Kind: "public", APIKeySHA256: generation, ClientAddress: "192.0.2.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, claims = claimsOf(t, s, token)
+	caller, _ = claims["caller"].(map[string]any)
+	if caller["api_key_sha256"] != generation || caller["client_address"] != "192.0.2.1" || len(caller) != 8 {
+		t.Errorf("invoke claims: %v", claims)
+	}
 	if raw, err := base64.RawURLEncoding.DecodeString(public.Base64URL()); err != nil || !bytes.Equal(raw, public.Key) {
 		t.Errorf("public key text: %v", err)
 	}
@@ -124,6 +133,20 @@ func TestSignerRefusesHalfAssertions(t *testing.T) {
 		change(&a)
 		if _, err := s.SignControl(a); err == nil {
 			t.Errorf("without %s: signed", what)
+		}
+	}
+	for name, caller := range map[string]Caller{
+		"a digest too short": {Kind: "public", APIKeySHA256: "abc"}, "a key in clear": {Kind: "public", APIKeySHA256: "ewk_" + strings.Repeat("a", 43)},
+		"a name": {Kind: "public", ClientAddress: "localhost"}, "a port": {Kind: "public", ClientAddress: "192.0.2.1:80"},
+		"a zone": {Kind: "public", ClientAddress: "fe80::1%eth0"},
+	} {
+		if _, err := s.SignInvoke(full, caller); err == nil {
+			t.Errorf("%s was signed", name)
+		}
+	}
+	for _, address := range []string{"", "192.0.2.1", "2001:db8::1"} {
+		if _, err := s.SignInvoke(full, Caller{Kind: "public", APIKeySHA256: strings.Repeat("a", 64), ClientAddress: address}); err != nil {
+			t.Errorf("%q: %v", address, err)
 		}
 	}
 	if _, err := s.SignInvoke(full, Caller{Kind: "root"}); err == nil {

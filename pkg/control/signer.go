@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -96,6 +97,31 @@ type Caller struct {
 	DepartmentID string   `json:"department_id"`
 	Roles        []string `json:"roles"`
 	RequestID    string   `json:"request_id"`
+	// APIKeySHA256 is the digest in hex of the key that was presented, which
+	// the Worker compares; empty without a key.
+	APIKeySHA256 string `json:"api_key_sha256,omitempty"`
+	// ClientAddress is where the call came from, without port and zone; empty
+	// when that is not known, which is outside of every allow list.
+	ClientAddress string `json:"client_address,omitempty"`
+}
+
+func (c Caller) check() error {
+	switch c.Kind {
+	case "member", "api_key", "public", "system":
+	default:
+		return fmt.Errorf("caller kind %q is unknown", c.Kind)
+	}
+	if c.APIKeySHA256 != "" && !canonical.IsSHA256(c.APIKeySHA256) {
+		return errors.New("caller's API key is not a SHA-256 in hex")
+	}
+	if c.ClientAddress == "" {
+		return nil
+	}
+	address, err := netip.ParseAddr(c.ClientAddress)
+	if err != nil || address.Zone() != "" {
+		return errors.New("caller's address is not an IP address without zone")
+	}
+	return nil
 }
 
 // claims are those of the wire contract, no more.
@@ -129,10 +155,9 @@ func (s *Signer) SignControl(a Assertion) (string, error) { return s.sign(a, "co
 
 // SignInvoke signs a request to the invoke door.
 func (s *Signer) SignInvoke(a Assertion, caller Caller) (string, error) {
-	switch caller.Kind {
-	case "member", "api_key", "public", "system":
-	default:
-		return "", fmt.Errorf("caller kind %q is unknown", caller.Kind)
+	err := caller.check()
+	if err != nil {
+		return "", err
 	}
 	if caller.Roles == nil {
 		caller.Roles = []string{}

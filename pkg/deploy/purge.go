@@ -19,7 +19,6 @@ type Purge struct {
 	ScriptName string
 	Generation string         // of the live release, never of the target (S2-110)
 	Policy     builder.Policy // of the live release; it decides the command (S1-118, S1-119)
-	OutboxID   string         // makes the mutation ids of a repeated purge the same
 }
 
 // Purger removes secrets through the signed control channel. nil means that a
@@ -51,7 +50,7 @@ func (r *run) purge(ctx context.Context) error {
 	}
 	r.stage("secret_purge")
 	err = r.p.Purger.PurgeSecrets(ctx, Purge{
-		ScriptName: r.worker.ScriptName, Generation: live.ReleaseGeneration, Policy: policy, OutboxID: r.lease.OutboxID,
+		ScriptName: r.worker.ScriptName, Generation: live.ReleaseGeneration, Policy: policy,
 	})
 	switch {
 	case errors.Is(err, ErrPurgeUnconfirmed):

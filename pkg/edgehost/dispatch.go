@@ -201,7 +201,7 @@ func (d *dispatcher) answer(w http.ResponseWriter, resp *http.Response, limit in
 		w.Header()[name] = values
 	}
 	w.WriteHeader(resp.StatusCode)
-	if err := stream(w, resp.Body, limit); err != nil {
+	if err := stream(w, resp, limit); err != nil {
 		d.fleet.logger.Warn("worker response broke off", "error", err.Error())
 		d.count("broken", http.StatusBadGateway)
 		panic(http.ErrAbortHandler)
@@ -209,11 +209,15 @@ func (d *dispatcher) answer(w http.ResponseWriter, resp *http.Response, limit in
 	return resp.StatusCode
 }
 
-func stream(w http.ResponseWriter, body io.Reader, limit int64) error {
+func stream(w http.ResponseWriter, resp *http.Response, limit int64) error {
 	controller := http.NewResponseController(w)
-	buf := make([]byte, 32<<10)
+	size := int64(32 << 10)
+	if resp.ContentLength >= 0 { // most answers are short
+		size = min(size, resp.ContentLength+1)
+	}
+	buf := make([]byte, size)
 	for total := int64(0); ; {
-		n, err := body.Read(buf)
+		n, err := resp.Body.Read(buf)
 		total += int64(n)
 		if total > limit {
 			return fmt.Errorf("response is larger than %d bytes", limit)

@@ -24,6 +24,7 @@ const (
 	Conflict        Kind = "conflict"         // 409: the state does not allow it now
 	TooLarge        Kind = "too_large"        // 413: a bound on size was crossed
 	UnsupportedType Kind = "unsupported_type" // 415: the media type is not accepted
+	RateLimited     Kind = "rate_limited"     // 429: too many tries; wait
 	Unavailable     Kind = "unavailable"      // 503: a part this needs is not usable
 	Upstream        Kind = "upstream"         // 502: a Worker or host answered unusably
 	Timeout         Kind = "timeout"          // 504: a part did not answer in time

@@ -39,9 +39,9 @@ func TestOnlyActiveWorkersExist(t *testing.T) {
 	})
 }
 
-// D4, D11: to members of another company, to callers of none and under other
-// names the Worker does not exist; a colleague of another department comes in.
-func TestPrivateMode(t *testing.T) {
+// D4, D11: under other names there is no Worker, and the direct way is the
+// caller's own department's only; a colleague of another department comes in.
+func TestOthers(t *testing.T) {
 	each(t, func(t *testing.T, h *host) {
 		admit := func(change func(*gateway.Call)) error {
 			in := h.call("POST", "/say", "{}")
@@ -50,11 +50,9 @@ func TestPrivateMode(t *testing.T) {
 			return err
 		}
 		for name, change := range map[string]func(*gateway.Call){
-			"another company": func(c *gateway.Call) { c.Caller.CompanyID = "other" },
-			"no company":      func(c *gateway.Call) { c.Caller.CompanyID = "" },
-			"no such script":  func(c *gateway.Call) { c.ScriptName = models.ScriptName("a", "b") },
-			"no script name":  func(c *gateway.Call) { c.ScriptName = "" },
-			"an odd name":     func(c *gateway.Call) { c.ScriptName += " " },
+			"no such script": func(c *gateway.Call) { c.ScriptName = models.ScriptName("a", "b") },
+			"no script name": func(c *gateway.Call) { c.ScriptName = "" },
+			"an odd name":    func(c *gateway.Call) { c.ScriptName += " " },
 		} {
 			refused(t, name, admit(change), fault.NotFound, "", "Department Worker not found")
 		}
@@ -63,6 +61,12 @@ func TestPrivateMode(t *testing.T) {
 		refused(t, "direct, another company", err, fault.NotFound, "", "Department Worker not found")
 		_, err = h.gate.Direct(t.Context(), models.Tenant{CompanyID: h.Tenant.CompanyID, DepartmentID: "other"}, "echo.say", nil, h.caller)
 		refused(t, "direct, another department", err, fault.NotFound, "", "Department Worker not found")
+		_, err = h.gate.Direct(t.Context(), h.Tenant, "echo.say", nil, h.caller.Anonymous())
+		refused(t, "direct, nobody", err, fault.NotFound, "", "Department Worker not found")
+		notSignedIn := h.caller
+		notSignedIn.Kind = "public" // a company alone makes no member
+		_, err = h.gate.Direct(t.Context(), h.Tenant, "echo.say", nil, notSignedIn)
+		refused(t, "direct, not signed in", err, fault.NotFound, "", "Department Worker not found")
 	})
 }
 
@@ -150,7 +154,7 @@ func TestInput(t *testing.T) {
 		{"201 values", "/orders", "", many, "", "query_too_long", []any{"query"}},
 	} {
 		call := h.call("GET", c.path, c.body)
-		call.Query = c.query
+		call.Query = c.query.Encode()
 		in, _, err := h.gate.Routed(t.Context(), call)
 		if c.problem == "" {
 			if err != nil || (c.input != "any" && string(in.Input) != c.input) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -88,6 +87,7 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, r)
 		return
 	}
+	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write([]byte(`{"ok":true}`))
 }
 
@@ -98,7 +98,7 @@ func on(t *testing.T, db *database.DB) *host {
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
 	var err error
-	h.gate, err = gateway.New(gateway.Params{DB: db, Signer: h.signer, DispatchURL: server.URL + "/base/", Log: slog.New(slog.DiscardHandler)})
+	h.gate, err = gateway.New(gateway.Params{DB: db, Signer: h.signer, DispatchURL: server.URL + "/base/", Failures: gateway.NewFailures(h.Redis, h.Log)})
 	must(t, err)
 	archive := projecttest.Archive(t, map[string]string{
 		"worker.json": `{"schema_version": 1, "name": "orders", "language": "javascript", "entry": "index.js", "compatibility_date": "2026-01-01", "operations": ` + operations + `}`,
@@ -143,13 +143,39 @@ func (h *host) call(method, path, body string) gateway.Call {
 	}
 }
 
+// whole is an answer that was read to its end.
+type whole struct {
+	Status    int
+	Body      string
+	Challenge string
+}
+
 // direct invokes an operation by its id, to the end.
-func (h *host) direct(ctx context.Context, input string) (gateway.Answer, error) {
+func (h *host) direct(ctx context.Context, input string) (whole, error) {
 	in, err := h.gate.Direct(ctx, h.Tenant, "echo.say", []byte(input), h.caller)
 	if err != nil {
-		return gateway.Answer{}, err
+		return whole{}, err
 	}
-	return h.gate.Send(ctx, in)
+	return h.send(ctx, in)
+}
+
+// routed invokes an operation by its method and path, to the end.
+func (h *host) routed(ctx context.Context, in gateway.Call) (whole, error) {
+	admitted, _, err := h.gate.Routed(ctx, in)
+	if err != nil {
+		return whole{}, err
+	}
+	return h.send(ctx, admitted)
+}
+
+func (h *host) send(ctx context.Context, in gateway.Invocation) (whole, error) {
+	answer, err := h.gate.Send(ctx, in)
+	if err != nil {
+		return whole{}, err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	return whole{answer.Status, string(body), answer.Challenge}, err
 }
 
 // refused checks a fault in all that a client sees of it.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"mime"
 	"net/http"
 	"net/url"
 	"sort"
@@ -29,8 +28,7 @@ func checkMediaType(header http.Header, body []byte) error {
 	if len(body) == 0 {
 		return nil
 	}
-	media, _, err := mime.ParseMediaType(header.Get("Content-Type"))
-	if err != nil || media != "application/json" {
+	if !isJSON(header.Get("Content-Type")) {
 		return errNotJSON
 	}
 	return nil
@@ -40,7 +38,11 @@ func checkMediaType(header http.Header, body []byte) error {
 // (docs/projects.md): a query value is a string, a repeated one a list of
 // strings. Without query and parameters the body is the input as it is. A name
 // that stands in two places is refused rather than decided.
-func compose(body []byte, query url.Values, params map[string]string) ([]byte, error) {
+func compose(body []byte, rawQuery string, params map[string]string) ([]byte, error) {
+	query, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return nil, problem("query_invalid", []any{"query"}, "the query string cannot be read")
+	}
 	body = bytes.TrimSpace(body)
 	if len(query) == 0 && len(params) == 0 {
 		if len(body) == 0 {
@@ -58,7 +60,7 @@ func compose(body []byte, query url.Values, params map[string]string) ([]byte, e
 			return nil, problem("json_invalid", []any{"body"}, "the body must be a JSON object when the path or the query carry values")
 		}
 	}
-	err := addQuery(input, query)
+	err = addQuery(input, query)
 	if err != nil {
 		return nil, err
 	}

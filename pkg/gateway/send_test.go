@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -20,6 +19,7 @@ const doorHeader = "X-Edge-Workers-Refusal"
 
 func answering(status int, body string, headers ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
 		for i := 0; i+1 < len(headers); i += 2 {
 			w.Header().Set(headers[i], headers[i+1])
 		}
@@ -35,7 +35,7 @@ func coded(code string) string { return `{"detail":{"code":"` + code + `","messa
 func TestForwarded(t *testing.T) {
 	h := one(t)
 	answer, err := h.direct(t.Context(), `{"a":1}`)
-	if err != nil || answer.Status != 200 || string(answer.Body) != `{"ok":true}` {
+	if err != nil || answer.Status != 200 || answer.Body != `{"ok":true}` {
 		t.Fatalf("%+v, %v", answer, err)
 	}
 	script := models.ScriptName(h.Tenant.CompanyID, h.Tenant.DepartmentID)
@@ -67,14 +67,19 @@ func TestAnswers(t *testing.T) {
 	} {
 		h.say(answering(c.status, c.body))
 		answer, err := h.direct(t.Context(), "{}")
-		if err != nil || answer.Status != c.status || string(answer.Body) != c.body {
+		if err != nil || answer.Status != c.status || answer.Body != c.body {
 			t.Errorf("%d %s: %+v, %v", c.status, c.body, answer, err)
 		}
+	}
+	for _, media := range []string{"text/html", "", "application/jsonx"} { // not a Worker's
+		h.say(answering(200, "<html>", "Content-Type", media))
+		_, err := h.direct(t.Context(), "{}")
+		refused(t, media, err, fault.Upstream, "worker_unreachable", "The Worker could not be reached")
 	}
 	for _, c := range []struct {
 		status int
 		body   string
-	}{{200, "<html>"}, {200, `{"a":`}, {302, ""}, {304, ""}, {404, "not JSON"}, {500, ""}, {502, "<html>"}, {301, `{"detail":"x"}`}} {
+	}{{302, ""}, {304, ""}, {404, "not JSON"}, {500, ""}, {502, "<html>"}, {301, `{"detail":"x"}`}} {
 		h.say(answering(c.status, c.body, "Location", "http://127.0.0.1:1/"))
 		_, err := h.direct(t.Context(), "{}")
 		refused(t, fmt.Sprint(c.status, c.body), err, fault.Upstream, "worker_unreachable", "The Worker could not be reached")
@@ -146,6 +151,7 @@ func TestOneAttempt(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"reset before the answer": func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) },
 		"reset inside the answer": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Content-Length", "100")
 			_, _ = w.Write([]byte(`{"a":`))
 			panic(http.ErrAbortHandler)
@@ -182,22 +188,23 @@ func TestTimeLimits(t *testing.T) {
 	defer cancel()
 	in, err := h.gate.Direct(t.Context(), h.Tenant, "echo.say", nil, h.caller)
 	must(t, err)
-	_, err = h.gate.Send(ctx, in)
+	_, err = h.send(ctx, in)
 	refused(t, "silence", err, fault.Timeout, "worker_timeout", "The Worker did not answer in time")
 	<-arrived
 	h.say(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(200)
 		_ = http.NewResponseController(w).Flush()
 		stall(w, r)
 	})
 	ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	_, err = h.gate.Send(ctx, in)
+	_, err = h.send(ctx, in)
 	refused(t, "silence inside the answer", err, fault.Timeout, "worker_timeout", "The Worker did not answer in time")
 	<-arrived
 	gone, leave := context.WithCancel(t.Context())
 	h.say(func(w http.ResponseWriter, r *http.Request) { leave(); stall(w, r) })
-	_, err = h.gate.Send(gone, in)
+	_, err = h.send(gone, in)
 	refused(t, "the caller left", err, fault.Upstream, "worker_unreachable", "The Worker could not be reached")
 	if n := len(h.requests()); n != 3 {
 		t.Errorf("%d requests", n)
@@ -210,7 +217,7 @@ func TestParams(t *testing.T) {
 	if _, err := gateway.New(gateway.Params{DispatchURL: "http://host"}); err == nil {
 		t.Error("a gateway without its parts")
 	}
-	params := gateway.Params{DB: h.DB, Signer: h.signer, Log: slog.New(slog.DiscardHandler)}
+	params := gateway.Params{DB: h.DB, Signer: h.signer, Failures: gateway.NewFailures(h.Redis, h.Log)}
 	for _, bad := range []string{"", "host:1", "ftp://host", "http://", "http://host?x=1", "http://ho st", "/path"} {
 		params.DispatchURL = bad
 		if _, err := gateway.New(params); err == nil {

@@ -46,7 +46,10 @@ type Params struct {
 	// Gateway is nil while the provider's settings are wrong: calls are then
 	// answered with 503.
 	Gateway *gateway.Gateway
-	Log     *slog.Logger // of observe.NewLogger, which adds the request id
+	// Edge says where the clients' addresses are; the zero value is the
+	// connection's own.
+	Edge gateway.Edge
+	Log  *slog.Logger // of observe.NewLogger, which adds the request id
 }
 
 // API holds the handlers of the document's routes.
@@ -121,7 +124,8 @@ func (a *API) routes() map[string]route {
 	companyAdmin := func(h echo.HandlerFunc) route { return route{Management, bodyLimit, role(auth.CompanyAdmin), h} }
 	platform := func(h echo.HandlerFunc) route { return route{Management, bodyLimit, role(auth.PlatformAdmin), h} }
 	calls := append(signedIn[:1:1], a.needGateway)
-	invoke := route{Gateway, invokeLimit, calls, a.callRouted}
+	open := []echo.MiddlewareFunc{AuthenticateIfAny(a.p.Verifier), a.needGateway}
+	invoke := route{Gateway, invokeLimit, open, a.callRouted}
 	document := func(h echo.HandlerFunc) route { return route{"", 0, nil, h} }
 	return map[string]route{
 		"getWorker":         manager(0, a.getWorker),

@@ -61,7 +61,7 @@ func newAPI(t *testing.T, db *database.DB, change func(*httpapi.Params)) *api {
 	expected := auth.Expected{Issuer: auth.LocalIssuer, Audience: auth.LocalAudience}
 	a.issuer, err = auth.NewIssuer(a.key, expected)
 	a.must(err)
-	gate, err := gateway.New(gateway.Params{DB: db, Signer: plainSigner{}, DispatchURL: a.host.server.URL, Log: a.Log})
+	gate, err := gateway.New(gateway.Params{DB: db, Signer: plainSigner{}, DispatchURL: a.host.server.URL, Failures: gateway.NewFailures(a.Redis, a.Log)})
 	a.must(err)
 	p := httpapi.Params{
 		Roles: []httpapi.Role{httpapi.Management, httpapi.Gateway}, Verifier: a.verifier(), DB: db, Store: a.Store, Submitter: a.Submitter,
@@ -223,31 +223,4 @@ type plainSigner struct{}
 func (plainSigner) SignInvocation(a gateway.Assertion) (string, error) {
 	raw, err := json.Marshal(map[string]any{"script": a.ScriptName, "generation": a.Generation, "operation": a.Operation, "caller": a.Caller})
 	return string(raw), err
-}
-
-// edge is the data plane: it notes what reaches it and answers with answer.
-type edge struct {
-	server *httptest.Server
-	seen   []seen
-	answer func(http.ResponseWriter)
-}
-
-type seen struct{ path, assertion, body string }
-
-func newEdge(t *testing.T) *edge {
-	e := &edge{}
-	e.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Errorf("edge: %v", err)
-		}
-		e.seen = append(e.seen, seen{r.URL.Path, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), string(body)})
-		if e.answer != nil {
-			e.answer(w)
-			return
-		}
-		_, _ = w.Write([]byte(`{"ok":true}`))
-	}))
-	t.Cleanup(e.server.Close)
-	return e
 }

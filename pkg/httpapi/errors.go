@@ -23,6 +23,7 @@ var statuses = map[fault.Kind]int{
 	fault.Conflict:        http.StatusConflict,
 	fault.TooLarge:        http.StatusRequestEntityTooLarge,
 	fault.UnsupportedType: http.StatusUnsupportedMediaType,
+	fault.RateLimited:     http.StatusTooManyRequests,
 	fault.Unavailable:     http.StatusServiceUnavailable,
 	fault.Upstream:        http.StatusBadGateway,
 	fault.Timeout:         http.StatusGatewayTimeout,

@@ -72,6 +72,7 @@ func TestErrorForms(t *testing.T) {
 		"forbidden":        {fault.New(fault.Forbidden, "No"), 403, `{"detail":"No"}`},
 		"not found":        {fault.New(fault.NotFound, "Worker version not found"), 404, `{"detail":"Worker version not found"}`},
 		"too large":        {fault.New(fault.TooLarge, "Too large"), 413, `{"detail":"Too large"}`},
+		"rate limited":     {fault.Coded(fault.RateLimited, "wait", "Wait"), 429, `{"detail":{"code":"wait","message":"Wait"}}`},
 		"unsupported type": {fault.New(fault.UnsupportedType, "Type"), 415, `{"detail":"Type"}`},
 		"unavailable":      {fault.New(fault.Unavailable, "Edge Worker provider is not configured").Because(cause), 503, `{"detail":"Edge Worker provider is not configured"}`},
 		"upstream":         {fault.Coded(fault.Upstream, "worker_unusable", "Unusable"), 502, `{"detail":{"code":"worker_unusable","message":"Unusable"}}`},

@@ -1,13 +1,17 @@
 package httpapi
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/teamsync/edge-workers/pkg/auth"
 	"github.com/teamsync/edge-workers/pkg/fault"
 	"github.com/teamsync/edge-workers/pkg/gateway"
 	"github.com/teamsync/edge-workers/pkg/version"
@@ -37,14 +41,15 @@ func (a *API) callDirect(c echo.Context) error {
 	if len(body) > 0 && !saysJSON(c) {
 		return errNotJSON
 	}
-	in, err := a.p.Gateway.Direct(c.Request().Context(), of, c.Param("operation_id"), body, caller(c))
+	in, err := a.p.Gateway.Direct(c.Request().Context(), of, c.Param("operation_id"), body, a.caller(c))
 	if err != nil {
 		return err
 	}
 	return a.send(c, in)
 }
 
-// callRouted is ANY /w/{script_name}/{operation path}.
+// callRouted is ANY /w/{script_name}/{operation path}, with a token, an API
+// key, both or neither.
 func (a *API) callRouted(c echo.Context) error {
 	body, err := io.ReadAll(c.Request().Body)
 	if err != nil {
@@ -54,13 +59,9 @@ func (a *API) callRouted(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	query, err := url.ParseQuery(c.Request().URL.RawQuery)
-	if err != nil {
-		return fault.Refuse(fault.Problem{Type: "query_invalid", Loc: []any{"query"}, Msg: "the query string cannot be read"})
-	}
 	in, methods, err := a.p.Gateway.Routed(c.Request().Context(), gateway.Call{
 		ScriptName: c.Param("script_name"), Method: c.Request().Method, Path: path,
-		Query: query, Header: c.Request().Header, Body: body, Caller: caller(c),
+		Query: c.Request().URL.RawQuery, Header: c.Request().Header, Body: body, Caller: a.caller(c),
 	})
 	if len(methods) > 0 {
 		c.Response().Header().Set(echo.HeaderAllow, strings.Join(methods, ", "))
@@ -86,25 +87,71 @@ func operationPath(c echo.Context) (string, error) {
 	return path, nil
 }
 
+// send passes the Worker's answer on while it comes.
 func (a *API) send(c echo.Context, in gateway.Invocation) error {
 	answer, err := a.p.Gateway.Send(c.Request().Context(), in)
+	var limited *gateway.LimitedError
+	if errors.As(err, &limited) {
+		seconds := int64((limited.Wait + time.Second - 1) / time.Second)
+		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.FormatInt(seconds, 10))
+	}
 	if err != nil {
 		return err
+	}
+	defer answer.Body.Close()
+	header := c.Response().Header()
+	if answer.Challenge != "" {
+		header.Set(echo.HeaderWWWAuthenticate, answer.Challenge)
 	}
 	if answer.Status == http.StatusNoContent {
 		return c.NoContent(answer.Status)
 	}
-	return c.Blob(answer.Status, echo.MIMEApplicationJSON, answer.Body)
+	header.Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
+	if answer.Length >= 0 {
+		header.Set(echo.HeaderContentLength, strconv.FormatInt(answer.Length, 10))
+	}
+	c.Response().WriteHeader(answer.Status)
+	err = relay(c.Response(), answer)
+	if err != nil {
+		a.p.Log.WarnContext(c.Request().Context(), "the answer of a Worker broke off", "error", err)
+		panic(http.ErrAbortHandler) // else the client would take it for the whole answer
+	}
+	return nil
 }
 
-func caller(c echo.Context) gateway.Caller {
-	p := principal(c)
-	roles := make([]string, 0, len(p.Roles))
+// relay copies the answer. What comes piece by piece is sent piece by piece.
+func relay(out *echo.Response, answer gateway.Answer) error {
+	var to io.Writer = out
+	if answer.Length < 0 {
+		to = flushing{out}
+	}
+	_, err := io.Copy(to, answer.Body)
+	return err
+}
+
+// flushing sends what is written at once.
+type flushing struct{ *echo.Response }
+
+func (f flushing) Write(p []byte) (int, error) {
+	n, err := f.Response.Write(p)
+	f.Flush()
+	return n, err
+}
+
+// caller is who calls: a member of some company, or nobody, each with the key
+// and the address that the call came with.
+func (a *API) caller(c echo.Context) gateway.Caller {
+	out := gateway.Caller{
+		RequestID: RequestID(c.Request().Context()), APIKeySHA256: gateway.KeyDigest(c.Request().Header), ClientAddress: a.p.Edge.Address(c.Request()),
+	}
+	p, signedIn := auth.FromContext(c.Request().Context())
+	if !signedIn {
+		return out.Anonymous()
+	}
+	out.Kind, out.Subject, out.CompanyID, out.DepartmentID = "member", p.Subject, p.CompanyID, p.DepartmentID
+	out.Roles = make([]string, 0, len(p.Roles))
 	for _, r := range p.Roles {
-		roles = append(roles, string(r))
+		out.Roles = append(out.Roles, string(r))
 	}
-	return gateway.Caller{
-		Kind: "member", Subject: p.Subject, CompanyID: p.CompanyID, DepartmentID: p.DepartmentID,
-		Roles: roles, RequestID: RequestID(c.Request().Context()),
-	}
+	return out
 }

@@ -35,6 +35,21 @@ func Authenticate(verifier TokenVerifier) echo.MiddlewareFunc {
 	}
 }
 
+// AuthenticateIfAny is Authenticate for routes that need no token: without an
+// Authorization header there is no principal, and a bad one is refused as ever.
+func AuthenticateIfAny(verifier TokenVerifier) echo.MiddlewareFunc {
+	demand := Authenticate(verifier)
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		signedIn := demand(next)
+		return func(c echo.Context) error {
+			if len(c.Request().Header.Values(echo.HeaderAuthorization)) == 0 {
+				return next(c)
+			}
+			return signedIn(c)
+		}
+	}
+}
+
 // BearerToken gives the token of the single Authorization header. Anything
 // else is auth.ErrNotAuthenticated.
 func BearerToken(c echo.Context) (string, error) {

@@ -68,13 +68,12 @@ func (d *Desk) changeWhere(ctx context.Context, by By, command settings.Command,
 	}
 	ctx = context.WithoutCancel(ctx)     // bounded by the channel and the database
 	if d.now().Sub(began) > sendWithin { // a slow commit, or a process that stood still
-		return nil, d.refuse(ctx, row, errNotCommitted.Code, errNotCommitted)
+		d.p.Metrics.count(command.Operation(), notSent)
+		err := d.p.DB.Tx(ctx, func(tx *database.Tx) error { return outbox.RefuseControl(tx, row, errNotCommitted.Code, "") })
+		d.left(ctx, row, err)
+		return nil, errNotCommitted
 	}
-	// gofail: var controlSendBefore string
-	// if err := failpoint.Act(controlSendBefore); err != nil { return nil, errUnknown.Because(err) }
 	result, err := d.p.Channel.Call(ctx, of.command(by, command.Operation(), row.ID, command.Payload()))
-	// gofail: var controlSendAfter string
-	// if err := failpoint.Act(controlSendAfter); err != nil { return nil, errUnknown.Because(err) }
 	return d.settle(ctx, row, command, result, err)
 }
 
@@ -132,33 +131,51 @@ func (d *Desk) confirm(ctx context.Context, id string, cause error) error {
 // the control-audit lane when it does not.
 func (d *Desk) settle(ctx context.Context, row models.Outbox, command settings.Command, result json.RawMessage, cause error) (json.RawMessage, error) {
 	operation := settings.Operation(command.Operation())
-	var no *control.RefusedError
-	var unreached *control.UnreachableError
-	switch {
-	case errors.As(cause, &no):
-		return nil, d.refuse(ctx, row, no.Code, refused(no))
-	case errors.As(cause, &unreached) && unreached.NotSent:
-		return nil, d.refuse(ctx, row, errUnreachable.Code, errUnreachable.Because(cause))
-	case cause != nil:
-		return nil, errUnknown.Because(cause)
-	case settings.Conflicts(result):
-		return nil, d.refuse(ctx, row, "revision_stale", stale(operation))
+	noOp, found := judge(operation, command.Stored(), result, cause)
+	d.p.Metrics.count(command.Operation(), found.outcome)
+	switch found.outcome {
+	case unknown:
+		d.p.Log.WarnContext(ctx, "outcome of a change left to the control-audit lane", "outbox_id", row.ID, "operation", operation, "error", found.answer)
+		return nil, found.answer
+	case refusedBy, notSent:
+		err := d.p.DB.Tx(ctx, func(tx *database.Tx) error { return outbox.RefuseControl(tx, row, found.code, "") })
+		d.left(ctx, row, err)
+		return nil, found.answer
+	case applied:
 	}
-	noOp, err := settings.CheckResult(operation, command.Stored(), result)
-	if err != nil {
-		return nil, errUnknown.Because(fmt.Errorf("unusable answer: %w", err))
-	}
-	err = d.p.DB.Tx(ctx, func(tx *database.Tx) error { return settings.Complete(tx, row, noOp) })
+	err := d.p.DB.Tx(ctx, func(tx *database.Tx) error { return settings.Complete(tx, row, noOp) })
 	d.left(ctx, row, err)
 	return result, nil
 }
 
-// refuse ends the row of a command that was not applied and gives the answer
-// back.
-func (d *Desk) refuse(ctx context.Context, row models.Outbox, code string, answer error) error {
-	err := d.p.DB.Tx(ctx, func(tx *database.Tx) error { return outbox.RefuseControl(tx, row, code, "") })
-	d.left(ctx, row, err)
-	return answer
+// verdict is what an answer to a mutation says. The code is the row's, the
+// answer the caller's, when the mutation was not applied.
+type verdict struct {
+	outcome outcome
+	code    string
+	answer  error
+}
+
+// judge reads the answer to a mutation, and whether it found nothing to do. It
+// is pure.
+func judge(operation settings.Operation, stored, result json.RawMessage, cause error) (bool, verdict) {
+	var no *control.RefusedError
+	var unreached *control.UnreachableError
+	switch {
+	case errors.As(cause, &no):
+		return false, verdict{refusedBy, no.Code, refused(no)}
+	case errors.As(cause, &unreached) && unreached.NotSent:
+		return false, verdict{notSent, errUnreachable.Code, errUnreachable.Because(cause)}
+	case cause != nil:
+		return false, verdict{unknown, "", errUnknown.Because(cause)}
+	case settings.Conflicts(result):
+		return false, verdict{refusedBy, "revision_stale", stale(operation)}
+	}
+	noOp, err := settings.CheckResult(operation, stored, result)
+	if err != nil {
+		return false, verdict{unknown, "", errUnknown.Because(fmt.Errorf("unusable answer: %w", err))}
+	}
+	return noOp, verdict{outcome: applied}
 }
 
 // left tells of a row that could not be ended: what the Worker did is known,

@@ -48,6 +48,12 @@ func onMySQL(t *testing.T) *fixture {
 	return newFixture(t, databasetest.MySQL(t))
 }
 
+// onSQLite is a system whose Worker has no release yet.
+func onSQLite(t *testing.T) *fixture {
+	t.Helper()
+	return &fixture{System: liveplane.New(t, databasetest.SQLite(t))}
+}
+
 // rows lists the control rows, newest last.
 func (f *fixture) rows() []models.Outbox {
 	f.T.Helper()

@@ -39,6 +39,7 @@ type Params struct {
 	Channel Channel
 	// Provider tells whether the provider's settings are usable (S2-022).
 	Provider func() error
+	Metrics  *Metrics
 	Log      *slog.Logger
 }
 
@@ -50,7 +51,7 @@ type Desk struct {
 
 // New checks p.
 func New(p Params) (*Desk, error) {
-	if p.DB == nil || p.Outbox == nil || p.Redis == nil || p.Channel == nil || p.Provider == nil || p.Log == nil {
+	if p.DB == nil || p.Outbox == nil || p.Redis == nil || p.Channel == nil || p.Provider == nil || p.Metrics == nil || p.Log == nil {
 		return nil, errors.New("live settings: every part is required")
 	}
 	return &Desk{p: p, now: time.Now}, nil

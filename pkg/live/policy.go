@@ -73,20 +73,20 @@ func (d *Desk) changePolicy(ctx context.Context, by By, operation settings.Opera
 	if err != nil {
 		return control.AccessPolicy{}, false, err
 	}
-	applied := readChange(result)
-	policy, err := control.ReadAccessPolicy(applied.Current)
-	return policy, applied.Revoked, err
+	done := readChange(result)
+	policy, err := control.ReadAccessPolicy(done.Current)
+	return policy, done.Revoked, err
 }
 
-// applied is the result of a mutation that settle has found good.
-type applied struct {
+// changed is the result of a mutation that settle has found good.
+type changed struct {
 	Current json.RawMessage `json:"current"`
 	Revoked bool            `json:"revoked"`
 	Deleted bool            `json:"deleted"`
 }
 
-func readChange(result json.RawMessage) applied {
-	var a applied
-	_ = json.Unmarshal(result, &a) // its form was checked when it was settled
-	return a
+func readChange(result json.RawMessage) changed {
+	var c changed
+	_ = json.Unmarshal(result, &c) // its form was checked when it was settled
+	return c
 }

@@ -51,15 +51,15 @@ func (d *Desk) DeleteSecret(ctx context.Context, by By, name string) (bool, erro
 
 // changeInTurn is a change that no deployment may overtake. It reads the state
 // that it left into current.
-func (d *Desk) changeInTurn(ctx context.Context, by By, needs feature, command settings.Command, current any) (applied, error) {
+func (d *Desk) changeInTurn(ctx context.Context, by By, needs feature, command settings.Command, current any) (changed, error) {
 	of, end, err := d.turn(ctx, by, needs)
 	if err != nil {
-		return applied{}, err
+		return changed{}, err
 	}
 	defer end()
 	result, err := d.change(ctx, by, of, command)
 	if err != nil {
-		return applied{}, err
+		return changed{}, err
 	}
 	done := readChange(result)
 	if current == nil {
@@ -67,7 +67,7 @@ func (d *Desk) changeInTurn(ctx context.Context, by By, needs feature, command s
 	}
 	err = json.Unmarshal(done.Current, current)
 	if err != nil {
-		return applied{}, fmt.Errorf("read the changed state: %w", err)
+		return changed{}, fmt.Errorf("read the changed state: %w", err)
 	}
 	return done, nil
 }

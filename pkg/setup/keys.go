@@ -47,12 +47,20 @@ func newVerifier(ctx context.Context, a config.Auth, log *slog.Logger) (*auth.Ve
 	return auth.NewLocalVerifier(key, expected)
 }
 
+// anonymousSubject stands in assertions for callers who did not sign in: the
+// gateway itself sends the call. The Worker's code does not see it.
+const anonymousSubject = "system:edge-worker-gateway"
+
 // invocationSigner signs the gateway's assertions with the control key.
 type invocationSigner struct{ signer *control.Signer }
 
 // SignInvocation signs for the invoke door.
 func (i invocationSigner) SignInvocation(a gateway.Assertion) (string, error) {
+	subject := a.Caller.Subject
+	if subject == "" {
+		subject = anonymousSubject
+	}
 	return i.signer.SignInvoke(control.Assertion{
-		Script: a.ScriptName, Subject: a.Caller.Subject, Operation: a.Operation, Generation: a.Generation, Body: a.Body,
+		Script: a.ScriptName, Subject: subject, Operation: a.Operation, Generation: a.Generation, Body: a.Body,
 	}, control.Caller(a.Caller))
 }

@@ -9,14 +9,17 @@ import (
 
 	"github.com/teamsync/edge-workers/pkg/config"
 	"github.com/teamsync/edge-workers/pkg/control"
+	"github.com/teamsync/edge-workers/pkg/deploy"
 	"github.com/teamsync/edge-workers/pkg/outbox"
 	"github.com/teamsync/edge-workers/pkg/provider"
 	"github.com/teamsync/edge-workers/pkg/provider/cloudflare"
 	"github.com/teamsync/edge-workers/pkg/provider/onprem"
+	"github.com/teamsync/edge-workers/pkg/purge"
 	"github.com/teamsync/edge-workers/pkg/version"
 )
 
-// probeSubject is the subject of the readiness probe's assertion (S2-177).
+// probeSubject is the subject of a deployment's assertions: those of the
+// readiness probe (S2-177) and of the purge before a legacy release.
 const probeSubject = "system:edge-worker-deploy"
 
 // serving is what the provider's settings decide: the provider, its scope, and
@@ -27,6 +30,7 @@ type serving struct {
 	scope       outbox.Scope
 	dispatchURL string
 	client      *control.Client
+	purger      *purge.Purger
 	target      provider.Provider
 	guard       *guard // of the cloud's dispatch namespaces; nil on-prem
 }
@@ -52,6 +56,7 @@ func newServing(settings config.Provider, signer *control.Signer, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
+	s.purger = purge.New(s.client, probeSubject, log)
 	return s, nil
 }
 
@@ -136,4 +141,12 @@ func (s *serving) Probe(ctx context.Context, scriptName, generation string) erro
 	}
 	_, err := s.client.AccessPolicy(ctx, scriptName, generation, probeSubject)
 	return err
+}
+
+// PurgeSecrets removes every secret through the live release.
+func (s *serving) PurgeSecrets(ctx context.Context, target deploy.Purge) error {
+	if s.purger == nil {
+		return version.ErrProviderInvalid
+	}
+	return s.purger.PurgeSecrets(ctx, target)
 }

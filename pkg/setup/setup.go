@@ -122,6 +122,7 @@ func (s *System) build(ctx context.Context, p Params) error {
 	if err != nil {
 		return errors.New("EDGE_WORKERS_REDIS_URL is not a Redis URL") // the cause may quote the password
 	}
+	options.ContextTimeoutEnabled = true // whoever sets a deadline means it
 	s.redis = redis.NewClient(options)
 	signer, err := newSigner(p.Settings.Control)
 	if err != nil {
@@ -210,7 +211,13 @@ func (s *System) serve(ctx context.Context, p Params, signer *control.Signer, se
 	if err != nil {
 		return err
 	}
-	settings, err := live.New(live.Params{DB: s.db, Outbox: s.Outbox, Redis: s.redis, Channel: serving, Provider: serving.check, Log: p.Log})
+	changes, err := live.NewMetrics(p.Registry)
+	if err != nil {
+		return err
+	}
+	settings, err := live.New(live.Params{
+		DB: s.db, Outbox: s.Outbox, Redis: s.redis, Channel: serving, Provider: serving.check, Metrics: changes, Log: p.Log,
+	})
 	if err != nil {
 		return err
 	}
@@ -227,10 +234,16 @@ func (s *System) serve(ctx context.Context, p Params, signer *control.Signer, se
 	p.Health.Add("identity", verifier.Ready)
 	var gate *gateway.Gateway // nil while the provider's settings are wrong
 	if serving.check() == nil {
-		gate, err = gateway.New(gateway.Params{DB: s.db, Signer: invocationSigner{signer}, DispatchURL: serving.dispatchURL, Log: p.Log})
+		gate, err = gateway.New(gateway.Params{
+			DB: s.db, Signer: invocationSigner{signer}, DispatchURL: serving.dispatchURL, Failures: gateway.NewFailures(s.redis, p.Log),
+		})
 		if err != nil {
 			return err
 		}
+	}
+	proxies, err := p.Settings.Edge.Proxies()
+	if err != nil {
+		return err
 	}
 	roles := make([]httpapi.Role, 0, len(p.Settings.HTTP.Roles))
 	for _, r := range p.Settings.HTTP.Roles {
@@ -239,6 +252,7 @@ func (s *System) serve(ctx context.Context, p Params, signer *control.Signer, se
 	s.Handler, err = httpapi.New(httpapi.Params{
 		Roles: roles, Verifier: verifier, DB: s.db, Store: p.Store, Submitter: submitter, Desk: desk, Live: settings,
 		Mirror: mirror, Directory: s.Directory, Gateway: gate, Log: p.Log,
+		Edge: gateway.Edge{Proxies: proxies, Header: p.Settings.Edge.ClientAddressHeader},
 	})
 	return err
 }

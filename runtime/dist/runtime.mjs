@@ -138,6 +138,7 @@ function roots() {
 }
 function lockdown() {
   forbidDynamicCode();
+  hideMatches();
   defineProperty(scope, "process", { value: void 0, writable: false, configurable: false });
   for (const name of ["Error", "EvalError", "RangeError", "ReferenceError", "SyntaxError", "TypeError", "URIError"]) {
     const constructor = scope[name];
@@ -177,6 +178,16 @@ function allowOverride(prototype, keys) {
       enumerable: property.enumerable ?? false,
       configurable: false
     });
+  }
+}
+function hideMatches() {
+  const owner = scope.RegExp;
+  for (const key of ownKeys(owner)) {
+    if (typeof key !== "string" || !getOwnPropertyDescriptor(owner, key).get) continue;
+    const get = () => {
+      throw new TypeError(`RegExp["${key}"] is not available in an Edge Worker: use what exec or match returns`);
+    };
+    defineProperty(owner, key, { get, set: void 0, enumerable: false, configurable: false });
   }
 }
 function forbidDynamicCode() {
@@ -478,7 +489,7 @@ var Verifier = class {
   async verify(authorization, door, op, used = never) {
     const claims = await this.#open(authorization);
     if (claims["iss"] !== ISSUER) throw invalid("issuer");
-    checkTimes(claims["iat"], claims["exp"]);
+    checkTimes(claims["iat"], claims["exp"], claims["nbf"]);
     if (claims["door"] !== door) throw invalid("door");
     if (typeof claims["op"] !== "string" || op !== null && claims["op"] !== op) throw invalid("operation");
     if (typeof claims["sub"] !== "string" || claims["sub"] === "") throw invalid("subject");
@@ -533,8 +544,9 @@ async function checkBody(claims, body) {
 function replayed() {
   return Refusal.door(409, "assertion_replayed", "The assertion was used before");
 }
-function checkTimes(iat, exp) {
+function checkTimes(iat, exp, nbf) {
   if (!Number2.isSafeInteger(iat) || !Number2.isSafeInteger(exp)) throw invalid("times");
+  if (nbf !== void 0 && !(Number2.isSafeInteger(nbf) && nbf <= now() + CLOCK_SKEW)) throw invalid("not valid yet");
   const issued = iat;
   const expires = exp;
   if (expires <= issued || expires - issued > MAX_LIFETIME) throw invalid("lifetime");

@@ -1,5 +1,5 @@
 // Command gen bundles the Worker runtime and its one library into
-// dist/runtime.mjs. It runs in the runtime folder (`go generate ./runtime`) and
+// dist/runtime.mjs, and the dispatcher Worker into dist/dispatcher.mjs. It runs in the runtime folder (`go generate ./runtime`) and
 // installs the packages of the lock file there when they are missing.
 package main
 
@@ -40,7 +40,14 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join("dist", "runtime.mjs"), text, 0o600)
+	dispatcher, err := bundle.Dispatcher(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join("dist", "runtime.mjs"), text, 0o600),
+		os.WriteFile(filepath.Join("dist", "dispatcher.mjs"), dispatcher, 0o600),
+	)
 }
 
 // install fetches exactly the packages of the lock file; no script of them runs.

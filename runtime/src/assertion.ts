@@ -64,7 +64,7 @@ export class Verifier {
   async verify(authorization: string | null, door: Door, op: string | null, used: (jti: string) => boolean = never): Promise<Claims> {
     const claims = await this.#open(authorization);
     if (claims["iss"] !== ISSUER) throw invalid("issuer");
-    checkTimes(claims["iat"], claims["exp"]);
+    checkTimes(claims["iat"], claims["exp"], claims["nbf"]);
     if (claims["door"] !== door) throw invalid("door");
     if (typeof claims["op"] !== "string" || (op !== null && claims["op"] !== op)) throw invalid("operation");
     if (typeof claims["sub"] !== "string" || claims["sub"] === "") throw invalid("subject");
@@ -127,8 +127,10 @@ export function replayed(): Refusal {
   return Refusal.door(409, "assertion_replayed", "The assertion was used before");
 }
 
-function checkTimes(iat: unknown, exp: unknown): void {
+/** checkTimes checks the life of an assertion. Ours have no `nbf`; one that is there counts (RFC 7519, 4.1.5). */
+function checkTimes(iat: unknown, exp: unknown, nbf: unknown): void {
   if (!Number.isSafeInteger(iat) || !Number.isSafeInteger(exp)) throw invalid("times");
+  if (nbf !== undefined && !(Number.isSafeInteger(nbf) && (nbf as number) <= now() + CLOCK_SKEW)) throw invalid("not valid yet");
   const issued = iat as number;
   const expires = exp as number;
   if (expires <= issued || expires - issued > MAX_LIFETIME) throw invalid("lifetime");

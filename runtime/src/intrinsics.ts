@@ -77,9 +77,11 @@ function roots(): object[] {
  * away what would reach the bindings past the builder's check of imports:
  * code made from text, which workerd allows while modules are evaluated, and
  * process.getBuiltinModule, which newer compatibility dates bring along.
+ * What tells of the runtime's own matches goes, too.
  */
 export function lockdown(): void {
   forbidDynamicCode();
+  hideMatches();
   defineProperty(scope, "process", { value: undefined, writable: false, configurable: false });
   for (const name of ["Error", "EvalError", "RangeError", "ReferenceError", "SyntaxError", "TypeError", "URIError"]) {
     const constructor = (scope as unknown as Record<string, { prototype: object }>)[name];
@@ -124,6 +126,22 @@ function allowOverride(prototype: object, keys: PropertyKey[]): void {
       enumerable: property.enumerable ?? false,
       configurable: false,
     });
+  }
+}
+
+/**
+ * hideMatches closes RegExp.$_, RegExp.$1 and their like: they show the text
+ * that was matched last by anybody, so also what the runtime compared with a
+ * form: digests of keys, addresses, ids of assertions. They throw, because code
+ * that relies on them would go on with a wrong text without them.
+ */
+function hideMatches(): void {
+  const owner = scope.RegExp;
+  for (const key of ownKeys(owner)) {
+    // Symbol.species is the one accessor that is not of this kind.
+    if (typeof key !== "string" || !getOwnPropertyDescriptor(owner, key)!.get) continue;
+    const get = () => { throw new TypeError(`RegExp["${key}"] is not available in an Edge Worker: use what exec or match returns`); };
+    defineProperty(owner, key, { get, set: undefined, enumerable: false, configurable: false });
   }
 }
 

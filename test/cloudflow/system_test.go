@@ -86,7 +86,7 @@ func newSystem(t *testing.T) *system {
 	t.Cleanup(api.Close)
 	dispatch := httptest.NewServer(host.DispatchHandler())
 	t.Cleanup(dispatch.Close)
-	s.dispatch = dispatch.URL
+	s.dispatch = startDispatcher(t, dispatch.URL)
 
 	public, private, err := ed25519.GenerateKey(nil)
 	s.must(err)

@@ -81,7 +81,7 @@ func NewLogging(t testing.TB, db *database.DB, log *slog.Logger) *System {
 		p.Provider = func() (provider.Provider, error) { return target, nil }
 		p.Prober = s
 	})
-	s.Live = s.Over(s.Client)
+	s.Live = s.LiveDesk(s.Client)
 	s.Desk, err = admission.New(admission.Params{
 		DB: s.DB, Outbox: s.Outbox, Redis: s.Redis, Mirror: s.Mirror, Publisher: s.Published, Stager: s.Live, Provider: valid, Log: s.Log,
 	})
@@ -90,14 +90,6 @@ func NewLogging(t testing.TB, db *database.DB, log *slog.Logger) *System {
 }
 
 func (s *System) valid() error { return s.Invalid }
-
-// Over is a desk of its own over another channel.
-func (s *System) Over(channel live.Channel) *live.Desk {
-	s.T.Helper()
-	desk, err := live.New(live.Params{DB: s.DB, Outbox: s.Outbox, Redis: s.Redis, Channel: channel, Provider: s.valid, Log: s.Log})
-	s.Must(err)
-	return desk
-}
 
 func newHost(t testing.TB, log *slog.Logger) *edgehost.Host {
 	t.Helper()
@@ -168,7 +160,7 @@ func (s *System) WithoutConnection() *live.Desk {
 	gone.Close()
 	client, err := control.NewClient(gone.URL, s.Signer)
 	s.Must(err)
-	return s.Over(client)
+	return s.LiveDesk(client)
 }
 
 // Auditor is the control-audit lane over the same channel.

@@ -101,7 +101,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	log := slog.New(slog.NewTextHandler(w.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	w.System = liveplane.NewLogging(t, databasetest.MySQL(t), log)
-	w.desk = w.Over(mortal{w.Client, w.canaries})
+	w.desk = w.LiveDesk(mortal{w.Client, w.canaries})
 	for i, ids := range [][]string{{"a", "b"}, {"b", "c"}, {"a", "b", "c"}, {"c", "a"}, {"b"}, {"a", "b"}} {
 		v, err := w.Submitter.Submit(t.Context(), version.Submission{
 			Tenant: w.Tenant, Actor: w.Actor, Archive: bytes.NewReader(projecttest.Archive(t, project(strconv.Itoa(i), ids...))),

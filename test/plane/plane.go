@@ -91,14 +91,25 @@ func NewIn(t testing.TB, db *database.DB, scope outbox.Scope) *Plane {
 	p.Mirror = ticket.NewMirror(p.Redis, p.Log)
 	check := func() error { return p.Invalid }
 	p.BuildFrom("")
-	p.Live, err = live.New(live.Params{DB: db, Outbox: p.Outbox, Redis: p.Redis, Channel: p.Channel, Provider: check, Log: p.Log})
-	p.ok(err)
+	p.Live = p.LiveDesk(p.Channel)
 	p.Desk, err = admission.New(admission.Params{
 		DB: db, Outbox: p.Outbox, Redis: p.Redis, Mirror: p.Mirror, Publisher: p.Published, Stager: p.Live, Provider: check, Log: p.Log,
 	})
 	p.ok(err)
 	p.Provision(p.Tenant)
 	return p
+}
+
+// LiveDesk is a desk over a channel.
+func (p *Plane) LiveDesk(channel live.Channel) *live.Desk {
+	p.T.Helper()
+	metrics, err := live.NewMetrics(prometheus.NewRegistry())
+	p.ok(err)
+	desk, err := live.New(live.Params{
+		DB: p.DB, Outbox: p.Outbox, Redis: p.Redis, Channel: channel, Provider: func() error { return p.Invalid }, Metrics: metrics, Log: p.Log,
+	})
+	p.ok(err)
+	return desk
 }
 
 // BuildFrom makes later submissions take npm packages from a registry; empty is

@@ -25,7 +25,7 @@ type answer struct{ status, code, message string }
 // statuses are the HTTP statuses of fault kinds, as pkg/httpapi gives them.
 var statuses = map[string]string{
 	"Malformed": "400", "Unauthenticated": "401", "Forbidden": "403", "NotFound": "404", "Conflict": "409", "TooLarge": "413",
-	"UnsupportedType": "415", "Invalid": "422", "Internal": "500", "Upstream": "502", "Unavailable": "503", "Timeout": "504",
+	"UnsupportedType": "415", "Invalid": "422", "RateLimited": "429", "Internal": "500", "Upstream": "502", "Unavailable": "503", "Timeout": "504",
 }
 
 // files parses every Go file of the product.

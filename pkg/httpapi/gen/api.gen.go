@@ -1,5 +1,5 @@
-// openapi.yaml sha256: 6b786280d31eeef5493c0d72d80dad0a1ae8d155c4f66853c67315557d5259f4
-// openapi.json sha256: 65b454990b22d728c4e3e2961e18cbcc7ecedc19c904bab861f554860e3d01ae
+// openapi.yaml sha256: a334b9aaa3769003fbf4850692ae88804ab3d393073b7cc7a5c0e289c8210714
+// openapi.json sha256: 424b08f591e96cf3cbeadd6876ca761927f3d9bacc71756ff78244917a880c87
 
 // Package gen provides primitives to interact with the openapi HTTP API.
 //
@@ -445,6 +445,9 @@ type Until = time.Time
 // VersionID defines model for VersionID.
 type VersionID = string
 
+// AddressNotAllowed defines model for AddressNotAllowed.
+type AddressNotAllowed = Error
+
 // BuildTimeout defines model for BuildTimeout.
 type BuildTimeout = Error
 
@@ -460,6 +463,9 @@ type Internal = Error
 // Invalid defines model for Invalid.
 type Invalid = Error
 
+// KeyFailures defines model for KeyFailures.
+type KeyFailures = Error
+
 // Malformed defines model for Malformed.
 type Malformed = Error
 
@@ -468,6 +474,9 @@ type MethodNotAllowed = Error
 
 // NotFound defines model for NotFound.
 type NotFound = Error
+
+// NotLetIn defines model for NotLetIn.
+type NotLetIn = Error
 
 // Timeout defines model for Timeout.
 type Timeout = Error
