@@ -79,10 +79,11 @@ test-race: tools ## Run the packages under the race detector, which takes a few 
 	go run ./test/services -- go test -race -p $(TEST_P) -timeout 20m $$packages
 
 test-plans: tools ## Check the claims' plans with a million ended rows in the table
-	EDGE_TEST_PLAN_ROWS=1000000 go run ./test/services -- go test -count=1 -v -run TestClaimPlan ./pkg/outbox
+	EDGE_TEST_PLAN_ROWS=1000000 go run ./test/services -- go test -count=1 -v -run ClaimPlan ./pkg/outbox
 
-test-stress: tools ## Let four deployers and two sweeps race for 10,000 deployments
+test-stress: tools ## Let four deployers and two sweeps race for 10,000 deployments, and 20 times 150 random steps change live Workers
 	EDGE_TEST_DEPLOYMENTS=10000 go run ./test/services -- go test -count=1 -v -timeout 30m ./test/stress
+	EDGE_TEST_CONTROL_CHECKS=20 go run ./test/services -- go test -count=1 -parallel $(TEST_PARALLEL) -timeout 30m ./test/liveplane
 
 # Built first, so that the figures it prints are shown as they are.
 test-faults: build ## Break a control plane at every named step and check that nothing is lost or reported wrongly

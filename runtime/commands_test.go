@@ -446,3 +446,33 @@ func TestMutationArrivesTwice(t *testing.T) {
 		t.Errorf("copy: %v", got)
 	}
 }
+
+// A copy that meets the next release is a replay, not a command for another
+// release: the first one was applied, and "another release" would deny it.
+func TestMutationArrivesAgainAtTheNextRelease(t *testing.T) {
+	t.Parallel()
+	old, next := settingsProject(t, ""), settingsProject(t, "// next")
+	storage := t.TempDir()
+	w := mustStart(t, old.out.Bundle, storage)
+	send := func(base int, of *built) (string, string, answer) {
+		const op = "access_policy.replace"
+		body := of.mutation(t, op, uuid.NewString(), fmt.Sprintf(`{"baseRevision":%d,"ipAllowlist":[],"mode":"public"}`, base))
+		bearer := of.assertion("control", op, body).bearer(t)
+		return body, bearer, w.do(t, "POST", "/__control", bearer, strings.NewReader(body))
+	}
+	body, bearer, first := send(0, old)
+	if first.status != 200 {
+		t.Fatalf("first: %v", first)
+	}
+	w.kill()
+	w = mustStart(t, next.out.Bundle, storage)
+	if got := w.do(t, "POST", "/__control", bearer, strings.NewReader(body)); got.status != 409 || got.code(t) != "assertion_replayed" {
+		t.Errorf("the copy: %v", got)
+	}
+	if _, _, got := send(1, old); got.code(t) != "release_generation_mismatch" {
+		t.Errorf("a command that came once: %v", got)
+	}
+	if _, _, got := send(1, next); got.status != 200 {
+		t.Errorf("the next change: %v", got)
+	}
+}

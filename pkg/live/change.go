@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -29,38 +30,74 @@ func parse(operation settings.Operation, payload map[string]any) (settings.Comma
 	return command, nil
 }
 
-// change records a command, sends it once, and settles its row by the answer.
-// It gives the result of an applied mutation. The client's going away ends
-// nothing once the row is committed.
+// sendWithin bounds the time from when a row is about to be written to the
+// sending of its command. The control-audit lane asks for the receipt when the
+// row is outbox.ControlRequestGrace old, and a command that still came after
+// that would be applied without a fact; one that is sent is given up, and its
+// assertion has ended, some 65 s later.
+const sendWithin = time.Minute
+
+// change is changeWhere for the release that the command was made for.
 func (d *Desk) change(ctx context.Context, by By, of release, command settings.Command) (json.RawMessage, error) {
-	row, err := d.record(ctx, by, of, command)
+	return d.changeWhere(ctx, by, command, func(now release) error {
+		if now.generation != of.generation || now.worker.ScriptName != of.worker.ScriptName {
+			return errChanging
+		}
+		return nil
+	})
+}
+
+// changeLive is changeWhere for whatever release is live.
+func (d *Desk) changeLive(ctx context.Context, by By, command settings.Command) (json.RawMessage, error) {
+	err := d.p.Provider()
+	if err != nil {
+		return nil, version.ErrProviderInvalid.Because(err)
+	}
+	return d.changeWhere(ctx, by, command, everyRelease.of)
+}
+
+// changeWhere records a command to the live release, unless fits refuses it,
+// sends it once, and settles its row by the answer. It gives the result of an
+// applied mutation. The client's going away ends nothing once the row is
+// committed.
+func (d *Desk) changeWhere(ctx context.Context, by By, command settings.Command, fits func(release) error) (json.RawMessage, error) {
+	began := d.now()
+	row, of, err := d.record(ctx, by, command, fits)
 	if err != nil {
 		return nil, err
 	}
-	ctx = context.WithoutCancel(ctx) // bounded by the channel and the database
+	ctx = context.WithoutCancel(ctx)     // bounded by the channel and the database
+	if d.now().Sub(began) > sendWithin { // a slow commit, or a process that stood still
+		d.p.Metrics.count(command.Operation(), notSent)
+		err := d.p.DB.Tx(ctx, func(tx *database.Tx) error { return outbox.RefuseControl(tx, row, errNotCommitted.Code, "") })
+		d.left(ctx, row, err)
+		return nil, errNotCommitted
+	}
 	result, err := d.p.Channel.Call(ctx, of.command(by, command.Operation(), row.ID, command.Payload()))
 	return d.settle(ctx, row, command, result, err)
 }
 
 // record commits the row of a command that is about to be sent to the release
-// that is still the live one under the Worker's lock.
-func (d *Desk) record(ctx context.Context, by By, of release, command settings.Command) (models.Outbox, error) {
+// that is the live one under the Worker's lock, and gives both.
+func (d *Desk) record(ctx context.Context, by By, command settings.Command, fits func(release) error) (models.Outbox, release, error) {
 	id, err := uuid.NewRandom()
 	if err != nil {
-		return models.Outbox{}, fmt.Errorf("mutation id: %w", err)
+		return models.Outbox{}, release{}, fmt.Errorf("mutation id: %w", err)
 	}
 	var row models.Outbox
+	var now release
 	err = d.p.DB.Tx(ctx, func(tx *database.Tx) error {
 		worker, err := version.WorkerOf(tx.Locked(), by.Tenant)
 		if err != nil {
 			return err
 		}
-		now, err := serving(tx.DB, by.Tenant, worker)
-		switch {
-		case err != nil:
+		now, err = serving(tx.DB, by.Tenant, worker)
+		if err != nil {
 			return err
-		case now.generation != of.generation || now.worker.ScriptName != of.worker.ScriptName:
-			return errChanging
+		}
+		err = fits(now)
+		if err != nil {
+			return err
 		}
 		row, err = d.p.Outbox.EnqueueControlAudit(tx, outbox.ControlIntent{
 			ID: id.String(), Tenant: by.Tenant, Worker: worker, ReleaseGeneration: now.generation, Command: command,
@@ -72,7 +109,7 @@ func (d *Desk) record(ctx context.Context, by By, of release, command settings.C
 	if errors.As(err, &unknown) {
 		err = d.confirm(ctx, row.ID, unknown)
 	}
-	return row, err
+	return row, now, err
 }
 
 // confirm reads a row back after a lost acknowledgement of its commit. It asks

@@ -297,6 +297,29 @@ func TestNoConnection(t *testing.T) {
 	refusal(t, err, fault.Unavailable, "worker_control_unavailable", unreachable)
 }
 
+// A command whose row took so long to be written that the lane might ask for its
+// receipt before it arrives is not sent; one within the bound is.
+func TestLateCommand(t *testing.T) {
+	f := onMySQL(t)
+	now := time.Now()
+	took := time.Minute + time.Millisecond
+	f.Live.SetClock(func() time.Time {
+		now = now.Add(took)
+		return now
+	})
+	f.Front.Sent()
+	_, err := f.Live.ReplaceAccessPolicy(t.Context(), f.By(), 0, "public", nil)
+	refusal(t, err, fault.Unavailable, "control_not_recorded", "The change could not be recorded and was not sent; try again")
+	if row := f.last(); row.Status != models.OutboxFailed || row.LastErrorCode != "control_not_recorded" || row.NextAttemptAt != nil || len(f.Front.Operations()) != 0 {
+		t.Errorf("row %s %s", row.Status, row.LastErrorCode)
+	}
+	took = time.Minute
+	_, err = f.Live.ReplaceAccessPolicy(t.Context(), f.By(), 0, "public", nil)
+	if err != nil || f.facts("access_policy.replace") != 1 || len(f.Front.Operations()) != 1 {
+		t.Errorf("within the bound: %v", err)
+	}
+}
+
 // The Worker's own bounds are answers of their own, and end the row.
 func TestLimits(t *testing.T) {
 	f := onMySQL(t)

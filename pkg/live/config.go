@@ -43,11 +43,7 @@ func (d *Desk) changeConfig(ctx context.Context, by By, operation settings.Opera
 	if err != nil {
 		return settings.Config{}, err
 	}
-	of, err := d.releaseOf(ctx, by.Tenant, everyRelease)
-	if err != nil {
-		return settings.Config{}, err
-	}
-	result, err := d.change(ctx, by, of, command)
+	result, err := d.changeLive(ctx, by, command)
 	if err != nil {
 		return settings.Config{}, err
 	}

@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -43,14 +44,17 @@ type Params struct {
 }
 
 // Desk reads and changes live Workers. It is safe for concurrent use.
-type Desk struct{ p Params }
+type Desk struct {
+	p   Params
+	now func() time.Time
+}
 
 // New checks p.
 func New(p Params) (*Desk, error) {
 	if p.DB == nil || p.Outbox == nil || p.Redis == nil || p.Channel == nil || p.Provider == nil || p.Metrics == nil || p.Log == nil {
 		return nil, errors.New("live settings: every part is required")
 	}
-	return &Desk{p: p}, nil
+	return &Desk{p: p, now: time.Now}, nil
 }
 
 // By says for whom a change is made and who asks for it.

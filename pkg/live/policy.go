@@ -69,11 +69,7 @@ func (d *Desk) changePolicy(ctx context.Context, by By, operation settings.Opera
 	if err != nil {
 		return control.AccessPolicy{}, false, err
 	}
-	of, err := d.releaseOf(ctx, by.Tenant, everyRelease)
-	if err != nil {
-		return control.AccessPolicy{}, false, err
-	}
-	result, err := d.change(ctx, by, of, command)
+	result, err := d.changeLive(ctx, by, command)
 	if err != nil {
 		return control.AccessPolicy{}, false, err
 	}

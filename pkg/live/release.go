@@ -36,6 +36,14 @@ var (
 	accountFeature  = feature{builder.V2_8, errAccountsUnsupported}
 )
 
+// of is the refusal of a release that does not have the feature.
+func (f feature) of(r release) error {
+	if !r.policy.AtLeast(f.since) {
+		return f.unlessOf
+	}
+	return nil
+}
+
 // releaseOf finds the tenant's live release and checks that it has the feature.
 func (d *Desk) releaseOf(ctx context.Context, tenant models.Tenant, needs feature) (release, error) {
 	err := d.p.Provider()
@@ -47,8 +55,8 @@ func (d *Desk) releaseOf(ctx context.Context, tenant models.Tenant, needs featur
 		return release{}, err
 	}
 	found, err := serving(d.p.DB.Read(ctx), tenant, worker)
-	if err == nil && !found.policy.AtLeast(needs.since) {
-		err = needs.unlessOf
+	if err == nil {
+		err = needs.of(found)
 	}
 	return found, err
 }

@@ -15,3 +15,15 @@ func (o *Outbox) ClaimRecoverableIn(tx *database.Tx, c RecoveryClaim) ([]models.
 func (o *Outbox) ClaimCleanupsIn(tx *database.Tx, token string, limit int) ([]Lease, error) {
 	return o.claimDue(tx, models.OperationArtifactCleanup, token, limit, CleanupLeaseTTL)
 }
+
+// ClaimControlsIn is ClaimControlAudits inside a transaction that a test holds
+// open.
+func (o *Outbox) ClaimControlsIn(tx *database.Tx, token string, limit int) ([]Lease, error) {
+	return o.claimDue(tx, models.OperationControlAudit, token, limit, ControlLeaseTTL)
+}
+
+// ClaimAcksIn is ClaimControlReceiptAcks inside a transaction that a test holds
+// open.
+func (o *Outbox) ClaimAcksIn(tx *database.Tx, limit int) ([]models.Outbox, error) {
+	return o.claimAcks(tx, limit)
+}

@@ -481,10 +481,12 @@ var Verifier = class {
     this.#constants = constants;
   }
   /**
-   * verify checks everything but the body's hash and the reuse of the id. `op`
-   * is the operation that the request names; null accepts any.
+   * verify checks everything but the body's hash. `op` is the operation that
+   * the request names; null accepts any. `used` tells of an id that came before:
+   * its second copy is a replay whatever release it meets by then, for "made for
+   * another release" would say that nothing came of the first.
    */
-  async verify(authorization, door, op) {
+  async verify(authorization, door, op, used = never) {
     const claims = await this.#open(authorization);
     if (claims["iss"] !== ISSUER) throw invalid("issuer");
     checkTimes(claims["iat"], claims["exp"], claims["nbf"]);
@@ -498,6 +500,7 @@ var Verifier = class {
     if (claims["aud"] !== this.#constants.scriptName) {
       throw Refusal.door(403, "assertion_audience", "The assertion is for another Worker");
     }
+    if (used(claims["jti"])) throw replayed();
     if (claims["gen"] !== this.#constants.releaseGeneration) throw generationMismatch();
     return claims;
   }
@@ -531,6 +534,7 @@ var Verifier = class {
     throw invalid("key");
   }
 };
+var never = () => false;
 function generationMismatch() {
   return Refusal.door(409, "release_generation_mismatch", "The Worker runs another release");
 }
@@ -2809,7 +2813,7 @@ var Control = class {
     this.#storage.transactionSync(() => reconcile(this.#storage.sql, releaseGeneration));
   }
   async #command(request) {
-    const claims = await this.#verifier.verify(request.headers.get("authorization"), "control", null);
+    const claims = await this.#verifier.verify(request.headers.get("authorization"), "control", null, (jti) => this.#isUsed(jti));
     const body = await readBody(request, MAX_CONTROL_BODY);
     await checkBody(claims, body);
     const envelope = readEnvelope(body);
@@ -2828,10 +2832,13 @@ var Control = class {
     const result = this.#execute(envelope, work);
     return json(200, { operation: envelope.operation, releaseGeneration: envelope.releaseGeneration, result });
   }
+  #isUsed(jti) {
+    return first(this.#storage.sql, "SELECT 1 FROM assertion_ids WHERE jti = ?", jti) !== null;
+  }
   /** #useOnce stores the assertion's id and drops the expired ones. */
   #useOnce(claims) {
     const sql = this.#storage.sql;
-    if (first(sql, "SELECT 1 FROM assertion_ids WHERE jti = ?", claims.jti) !== null) throw replayed();
+    if (this.#isUsed(claims.jti)) throw replayed();
     sql.exec("DELETE FROM assertion_ids WHERE expires_at < ?", now() - 10);
     sql.exec("INSERT INTO assertion_ids (jti, expires_at) VALUES (?, ?)", claims.jti, claims.exp);
   }

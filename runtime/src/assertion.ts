@@ -56,10 +56,12 @@ export class Verifier {
   }
 
   /**
-   * verify checks everything but the body's hash and the reuse of the id. `op`
-   * is the operation that the request names; null accepts any.
+   * verify checks everything but the body's hash. `op` is the operation that
+   * the request names; null accepts any. `used` tells of an id that came before:
+   * its second copy is a replay whatever release it meets by then, for "made for
+   * another release" would say that nothing came of the first.
    */
-  async verify(authorization: string | null, door: Door, op: string | null): Promise<Claims> {
+  async verify(authorization: string | null, door: Door, op: string | null, used: (jti: string) => boolean = never): Promise<Claims> {
     const claims = await this.#open(authorization);
     if (claims["iss"] !== ISSUER) throw invalid("issuer");
     checkTimes(claims["iat"], claims["exp"], claims["nbf"]);
@@ -73,6 +75,7 @@ export class Verifier {
     if (claims["aud"] !== this.#constants.scriptName) {
       throw Refusal.door(403, "assertion_audience", "The assertion is for another Worker");
     }
+    if (used(claims["jti"])) throw replayed();
     if (claims["gen"] !== this.#constants.releaseGeneration) throw generationMismatch();
     return claims as unknown as Claims;
   }
@@ -108,6 +111,8 @@ export class Verifier {
     throw invalid("key");
   }
 }
+
+const never = (): boolean => false;
 
 export function generationMismatch(): Refusal {
   return Refusal.door(409, "release_generation_mismatch", "The Worker runs another release");

@@ -93,7 +93,7 @@ export class Control {
   }
 
   async #command(request: Request): Promise<Response> {
-    const claims = await this.#verifier.verify(request.headers.get("authorization"), "control", null);
+    const claims = await this.#verifier.verify(request.headers.get("authorization"), "control", null, (jti) => this.#isUsed(jti));
     const body = await readBody(request, MAX_CONTROL_BODY);
     await checkBody(claims, body);
     const envelope = readEnvelope(body);
@@ -115,10 +115,14 @@ export class Control {
     return json(200, { operation: envelope.operation, releaseGeneration: envelope.releaseGeneration, result });
   }
 
+  #isUsed(jti: string): boolean {
+    return first(this.#storage.sql, "SELECT 1 FROM assertion_ids WHERE jti = ?", jti) !== null;
+  }
+
   /** #useOnce stores the assertion's id and drops the expired ones. */
   #useOnce(claims: Claims): void {
     const sql = this.#storage.sql;
-    if (first(sql, "SELECT 1 FROM assertion_ids WHERE jti = ?", claims.jti) !== null) throw replayed();
+    if (this.#isUsed(claims.jti)) throw replayed();
     // Kept beyond the allowed clock skew: an id may go only when its assertion
     // cannot be accepted any more.
     sql.exec("DELETE FROM assertion_ids WHERE expires_at < ?", now() - 10);

@@ -43,15 +43,23 @@ type System struct {
 	Signer   *control.Signer
 	Client   *control.Client
 	Deployer *deploy.Task
+	Workers  *Processes
 }
 
 // New returns a system on db. It is a cloud's scope with the edge host in the
 // cloud's place: nothing about the control channel differs.
 func New(t testing.TB, db *database.DB) *System {
 	t.Helper()
-	s := &System{Plane: plane.New(t, db)}
-	host := newHost(t)
-	s.Front = &Front{host: host.DispatchHandler()}
+	return NewLogging(t, db, slog.New(slog.DiscardHandler))
+}
+
+// NewLogging is New with a log, that of the edge host too.
+func NewLogging(t testing.TB, db *database.DB, log *slog.Logger) *System {
+	t.Helper()
+	s := &System{Plane: plane.New(t, db), Workers: &Processes{}}
+	s.Log = log
+	host := newHost(t, slog.New(watch{log.Handler(), s.Workers}))
+	s.Front = &Front{host: host.DispatchHandler(), answers: map[string][]Answer{}}
 	api, dispatch := httptest.NewServer(host.ControlHandler()), httptest.NewServer(s.Front)
 	t.Cleanup(api.Close)
 	t.Cleanup(dispatch.Close)
@@ -64,7 +72,7 @@ func New(t testing.TB, db *database.DB) *System {
 	s.Must(err)
 	build, err := builder.New(builder.Params{PublicKeys: []ed25519.PublicKey{public}})
 	s.Must(err)
-	valid := func() error { return s.Invalid }
+	valid := s.valid
 	s.Submitter, err = version.NewSubmitter(version.Params{DB: s.DB, Outbox: s.Outbox, Builder: build, Store: s.Store, Provider: valid, Log: s.Log})
 	s.Must(err)
 	target, err := onprem.New(onprem.Params{Origin: api.URL, Token: token})
@@ -81,14 +89,16 @@ func New(t testing.TB, db *database.DB) *System {
 	return s
 }
 
-func newHost(t testing.TB) *edgehost.Host {
+func (s *System) valid() error { return s.Invalid }
+
+func newHost(t testing.TB, log *slog.Logger) *edgehost.Host {
 	t.Helper()
 	binary, err := workerd.Find("")
 	if err != nil {
 		t.Fatal(err)
 	}
 	host, err := edgehost.New(edgehost.Params{
-		DataDir: t.TempDir(), Workerd: binary, Token: token, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		DataDir: t.TempDir(), Workerd: binary, Token: token, Logger: log, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
