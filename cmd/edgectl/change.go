@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -103,26 +102,13 @@ func (s *cli) readSettings(name string) ([]byte, error) {
 	if name == "-" {
 		content, err = s.readInput(maxSettingsFile)
 	} else {
-		content, err = readBounded(name)
+		content, err = readFile(name, maxSettingsFile)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if len(content) > maxSettingsFile {
 		return nil, usageError("%s is larger than 128 KiB", name)
-	}
-	return content, nil
-}
-
-func readBounded(name string) ([]byte, error) {
-	file, err := os.Open(name) // #nosec G304 -- the user names the file
-	if err != nil {
-		return nil, usageError("%v", err)
-	}
-	content, err := io.ReadAll(io.LimitReader(file, maxSettingsFile+1))
-	err = errors.Join(err, file.Close())
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	return content, nil
 }

@@ -4,10 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -57,7 +53,7 @@ func (s *cli) invocationInput(input string) ([]byte, error) {
 	case input == "-":
 		content, err = s.readInput(maxInput)
 	case isFile:
-		content, err = readFile(name)
+		content, err = readFile(name, maxInput)
 	}
 	if err != nil {
 		return nil, err
@@ -67,19 +63,6 @@ func (s *cli) invocationInput(input string) ([]byte, error) {
 	}
 	if !json.Valid(content) {
 		return nil, usageError("the input is not JSON")
-	}
-	return content, nil
-}
-
-func readFile(name string) ([]byte, error) {
-	file, err := os.Open(name) // #nosec G304 -- the user names the file
-	if err != nil {
-		return nil, usageError("the input cannot be read: %v", err)
-	}
-	content, err := io.ReadAll(io.LimitReader(file, maxInput+1))
-	err = errors.Join(err, file.Close())
-	if err != nil {
-		return nil, fmt.Errorf("read the input: %w", err)
 	}
 	return content, nil
 }

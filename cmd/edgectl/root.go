@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 )
@@ -87,6 +88,21 @@ func (s *cli) readInput(limit int64) ([]byte, error) {
 	content, err := io.ReadAll(io.LimitReader(s.in, limit+1))
 	if err != nil {
 		return nil, fmt.Errorf("read the standard input: %w", err)
+	}
+	return content, nil
+}
+
+// readFile reads a file that the user names, and of one that is larger one byte
+// more than the limit.
+func readFile(name string, limit int64) ([]byte, error) {
+	file, err := os.Open(name) // #nosec G304 -- the user names the file
+	if err != nil {
+		return nil, usageError("the input cannot be read: %v", err)
+	}
+	content, err := io.ReadAll(io.LimitReader(file, limit+1))
+	err = errors.Join(err, file.Close())
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	return content, nil
 }

@@ -1,7 +1,6 @@
 package devkit
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -11,30 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/teamsync/edge-workers/pkg/observe"
+	"github.com/teamsync/edge-workers/pkg/observe/observetest"
 )
-
-// logged is a log that several goroutines write to.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 func params(data string, log io.Writer) Params {
 	return Params{Data: data, Addr: "127.0.0.1:0", MetricsAddr: "127.0.0.1:0", Log: observe.NewLogger(log, slog.LevelInfo)}
@@ -78,7 +59,7 @@ func status(t *testing.T, url, token string) int {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	var log logged
+	var log observetest.Log
 	r, stop := up(t, params(data, &log))
 	raw, err := os.ReadFile(filepath.Join(data, ReadyName))
 	must(t, err)

@@ -11,14 +11,11 @@ import (
 	"crypto/ed25519"
 	"crypto/x509"
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/builder"
@@ -26,7 +23,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/database/databasetest"
 	"github.com/teamsync/edge-workers/pkg/deploy"
 	"github.com/teamsync/edge-workers/pkg/edgehost"
-	"github.com/teamsync/edge-workers/pkg/edgehost/workerd"
+	"github.com/teamsync/edge-workers/pkg/edgehost/edgehosttest"
 	"github.com/teamsync/edge-workers/pkg/project"
 	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/provider"
@@ -80,7 +77,7 @@ func newSystem(t *testing.T) *system {
 	if objects.Available() {
 		s.Store = objects.NewBucket(t).Store(t)
 	}
-	host := newHost(t)
+	host := edgehosttest.Start(t, edgehost.Params{Token: token, Account: account, Namespace: plane.Namespace})
 	s.front = providertest.NewFront(host.ControlHandler())
 	api := httptest.NewTLSServer(s.front)
 	t.Cleanup(api.Close)
@@ -111,29 +108,6 @@ func newSystem(t *testing.T) *system {
 		p.Prober = s
 	})
 	return s
-}
-
-func newHost(t *testing.T) *edgehost.Host {
-	t.Helper()
-	binary, err := workerd.Find("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	host, err := edgehost.New(edgehost.Params{
-		DataDir: t.TempDir(), Workerd: binary, Token: token, Account: account, Namespace: plane.Namespace,
-		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := host.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return host
 }
 
 func (s *system) must(err error) {

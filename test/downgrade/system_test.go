@@ -14,12 +14,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/artifact"
@@ -29,7 +27,8 @@ import (
 	"github.com/teamsync/edge-workers/pkg/database/databasetest"
 	"github.com/teamsync/edge-workers/pkg/deploy"
 	"github.com/teamsync/edge-workers/pkg/edgehost"
-	"github.com/teamsync/edge-workers/pkg/edgehost/workerd"
+	"github.com/teamsync/edge-workers/pkg/edgehost/edgehosttest"
+	"github.com/teamsync/edge-workers/pkg/observe/observetest"
 	"github.com/teamsync/edge-workers/pkg/outbox"
 	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/provider"
@@ -56,25 +55,7 @@ type system struct {
 	client   *control.Client // past the recorder: what the test itself does
 	provider provider.Provider
 	task     *deploy.Task
-	log      *lines
-}
-
-// lines is a log that is written from many sides.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	log      *observetest.Log
 }
 
 // each runs a test with either provider.
@@ -92,9 +73,9 @@ func newSystem(t *testing.T, kind provider.Kind) *system {
 	if kind == provider.OnPrem {
 		scope, accountID, namespace = outbox.OnPremScope("host-1"), onprem.DefaultAccount, onprem.DefaultNamespace
 	}
-	s := &system{Plane: plane.NewIn(t, databasetest.MySQL(t), scope), recorder: &recorder{}, log: &lines{}}
+	s := &system{Plane: plane.NewIn(t, databasetest.MySQL(t), scope), recorder: &recorder{}, log: &observetest.Log{}}
 	log := slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	host := newHost(t, accountID, namespace, log)
+	host := edgehosttest.Start(t, edgehost.Params{Token: token, Account: accountID, Namespace: namespace, Logger: log})
 	api := httptest.NewTLSServer(s.watch(host.ControlHandler()))
 	t.Cleanup(api.Close)
 	direct, dispatch := httptest.NewServer(host.DispatchHandler()), httptest.NewServer(s.watch(host.DispatchHandler()))
@@ -136,29 +117,6 @@ func (s *system) newProvider(kind provider.Kind, api *httptest.Server) provider.
 	target, err := cloudflare.New(cloudflare.Params{AccountID: account, Namespace: plane.Namespace, Token: token, Origin: api.URL, RootCAs: pool})
 	s.must(err)
 	return target
-}
-
-func newHost(t *testing.T, accountID, namespace string, log *slog.Logger) *edgehost.Host {
-	t.Helper()
-	binary, err := workerd.Find("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	host, err := edgehost.New(edgehost.Params{
-		DataDir: t.TempDir(), Workerd: binary, Token: token, Account: accountID, Namespace: namespace,
-		Logger: log, Registerer: prometheus.NewRegistry(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := host.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return host
 }
 
 func (s *system) must(err error) {

@@ -4,7 +4,6 @@
 package invoke
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -30,9 +28,10 @@ import (
 	"github.com/teamsync/edge-workers/pkg/control"
 	"github.com/teamsync/edge-workers/pkg/database/databasetest"
 	"github.com/teamsync/edge-workers/pkg/edgehost"
-	"github.com/teamsync/edge-workers/pkg/edgehost/workerd"
+	"github.com/teamsync/edge-workers/pkg/edgehost/edgehosttest"
 	"github.com/teamsync/edge-workers/pkg/httpapi/gen"
 	"github.com/teamsync/edge-workers/pkg/observe"
+	"github.com/teamsync/edge-workers/pkg/observe/observetest"
 	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/setup"
 )
@@ -53,37 +52,18 @@ type System struct {
 		PutCompany(ctx context.Context, actor audit.Actor, id, name string) error
 		PutDepartment(ctx context.Context, actor audit.Actor, tenant models.Tenant, name string) error
 	}
-	Log *Log
+	Log *observetest.Log
 
 	issuer *auth.Issuer
-}
-
-// Log is a log that many goroutines write to.
-type Log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *Log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-// String gives all that was written.
-func (l *Log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // Start starts a system with more settings than it needs by itself.
 func Start(t testing.TB, settings map[string]string) *System {
 	t.Helper()
-	s := &System{T: t, HostFolder: t.TempDir(), Log: &Log{}}
+	s := &System{T: t, HostFolder: t.TempDir(), Log: &observetest.Log{}}
 	log := observe.NewLogger(s.Log, slog.LevelInfo)
 	token := uuid.NewString()
-	host := s.startHost(token, log)
+	host := edgehosttest.Start(s.T, edgehost.Params{DataDir: s.HostFolder, Token: token, Logger: log})
 	controlPlane := httptest.NewServer(host.ControlHandler())
 	t.Cleanup(controlPlane.Close)
 	dispatch := httptest.NewServer(host.DispatchHandler())
@@ -126,18 +106,6 @@ func redisURL(t testing.TB) string {
 		t.Fatal("EDGE_TEST_REDIS_URL is not set: run `make test`, or set it to a Redis server")
 	}
 	return url
-}
-
-func (s *System) startHost(token string, log *slog.Logger) *edgehost.Host {
-	s.T.Helper()
-	binary, err := workerd.Find("")
-	s.Must(err)
-	host, err := edgehost.New(edgehost.Params{
-		DataDir: s.HostFolder, Workerd: binary, Token: token, Logger: log, Registerer: prometheus.NewRegistry(),
-	})
-	s.Must(err)
-	s.closing(host.Close)
-	return host
 }
 
 func (s *System) startAPI(environment map[string]string, log *slog.Logger) {

@@ -12,9 +12,6 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"testing"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/admission"
@@ -23,7 +20,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/database"
 	"github.com/teamsync/edge-workers/pkg/deploy"
 	"github.com/teamsync/edge-workers/pkg/edgehost"
-	"github.com/teamsync/edge-workers/pkg/edgehost/workerd"
+	"github.com/teamsync/edge-workers/pkg/edgehost/edgehosttest"
 	"github.com/teamsync/edge-workers/pkg/live"
 	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/provider"
@@ -58,7 +55,7 @@ func NewLogging(t testing.TB, db *database.DB, log *slog.Logger) *System {
 	t.Helper()
 	s := &System{Plane: plane.New(t, db), Workers: &Processes{}}
 	s.Log = log
-	host := newHost(t, slog.New(watch{log.Handler(), s.Workers}))
+	host := edgehosttest.Start(t, edgehost.Params{Token: token, Logger: slog.New(watch{log.Handler(), s.Workers})})
 	s.Front = &Front{host: host.DispatchHandler(), answers: map[string][]Answer{}}
 	api, dispatch := httptest.NewServer(host.ControlHandler()), httptest.NewServer(s.Front)
 	t.Cleanup(api.Close)
@@ -90,28 +87,6 @@ func NewLogging(t testing.TB, db *database.DB, log *slog.Logger) *System {
 }
 
 func (s *System) valid() error { return s.Invalid }
-
-func newHost(t testing.TB, log *slog.Logger) *edgehost.Host {
-	t.Helper()
-	binary, err := workerd.Find("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	host, err := edgehost.New(edgehost.Params{
-		DataDir: t.TempDir(), Workerd: binary, Token: token, Logger: log, Registerer: prometheus.NewRegistry(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := host.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return host
-}
 
 // Must ends the test on an error.
 func (s *System) Must(err error) {

@@ -97,9 +97,7 @@ func (w *world) inRedis() string {
 
 // log is what was logged, and what callers were told.
 func (w *world) log() string {
-	w.logged.mu.Lock()
-	defer w.logged.mu.Unlock()
-	out := w.logged.text.String()
+	out := w.logged.String()
 	for _, c := range w.changes {
 		if c.err != nil {
 			out += c.err.Error() + "\n"

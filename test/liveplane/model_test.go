@@ -16,6 +16,7 @@ import (
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/database/databasetest"
 	"github.com/teamsync/edge-workers/pkg/live"
+	"github.com/teamsync/edge-workers/pkg/observe/observetest"
 	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/version"
 	"github.com/teamsync/edge-workers/test/liveplane"
@@ -48,7 +49,7 @@ type world struct {
 	desk     *live.Desk
 	trouble  *trouble
 	canaries *list
-	logged   *buffer
+	logged   *observetest.Log
 	serial   atomic.Int64
 	kills    int
 	versions []models.Version
@@ -57,18 +58,6 @@ type world struct {
 	mu       sync.Mutex
 	changes  []*change
 	releases []models.Version // that were live, in their order
-}
-
-// buffer is a log that several may write.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
 }
 
 // S1-162 to S1-166, S1-217 to S1-219, S1-226 to S1-233, S1-243 to S1-247, S3-57,
@@ -97,7 +86,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	w := &world{
 		trouble:  &trouble{rand: rand.New(rand.NewPCG(seed, 2))},
-		canaries: &list{}, logged: &buffer{}, projects: map[string][]string{},
+		canaries: &list{}, logged: &observetest.Log{}, projects: map[string][]string{},
 	}
 	log := slog.New(slog.NewTextHandler(w.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	w.System = liveplane.NewLogging(t, databasetest.MySQL(t), log)

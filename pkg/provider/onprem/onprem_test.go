@@ -1,20 +1,16 @@
 package onprem_test
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/teamsync/edge-workers/pkg/canonical"
 	"github.com/teamsync/edge-workers/pkg/edgehost"
-	"github.com/teamsync/edge-workers/pkg/edgehost/workerd"
+	"github.com/teamsync/edge-workers/pkg/edgehost/edgehosttest"
 	"github.com/teamsync/edge-workers/pkg/provider"
 	"github.com/teamsync/edge-workers/pkg/provider/onprem"
 	"github.com/teamsync/edge-workers/pkg/provider/providertest"
@@ -55,25 +51,7 @@ func TestConformanceWithRealEdgeHost(t *testing.T) {
 
 func newHost(t *testing.T, limits edgehost.Limits) *edgehost.Host {
 	t.Helper()
-	binary, err := workerd.Find("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	host, err := edgehost.New(edgehost.Params{
-		DataDir: t.TempDir(), Workerd: binary, Token: token, Limits: limits,
-		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Registerer: prometheus.NewRegistry(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := host.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return host
+	return edgehosttest.Start(t, edgehost.Params{Token: token, Limits: limits, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 }
 
 func release(name string, source []byte) provider.Release {
