@@ -91,6 +91,7 @@ func newSystem(t *testing.T) *system {
 	s.must(err)
 	s.client, err = control.NewClient(s.dispatch, s.signer)
 	s.must(err)
+	s.Channel.Answer = func(c control.Command) (any, error) { return s.client.Call(context.Background(), c) }
 	build, err := builder.New(builder.Params{PublicKeys: []ed25519.PublicKey{public}})
 	s.must(err)
 	s.Submitter, err = version.NewSubmitter(version.Params{
