@@ -7,8 +7,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -23,55 +21,18 @@ import (
 	"github.com/teamsync/edge-workers/pkg/edgehost/egress"
 	"github.com/teamsync/edge-workers/pkg/edgehost/workerd"
 	"github.com/teamsync/edge-workers/pkg/observe"
+	"github.com/teamsync/edge-workers/pkg/process"
 )
 
-const (
-	exitFailed = 1 // the host could not start, or failed
-	exitUsage  = 2 // the command line or the settings are wrong
-
-	// closeLimit is how long Workers may take to end once no listener takes
-	// requests any more; what still runs then is killed.
-	closeLimit = 30 * time.Second
-)
+// closeLimit is how long Workers may take to end once no listener takes
+// requests any more; what still runs then is killed.
+const closeLimit = 30 * time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	os.Exit(start(ctx, os.Args[1:], config.Environment(os.Environ()), os.Stdout, os.Stderr))
-}
-
-// start reads the command line and the settings, and runs the host.
-func start(ctx context.Context, args []string, environment map[string]string, out, errs io.Writer) int {
-	flags := flag.NewFlagSet("edgehost", flag.ContinueOnError)
-	flags.SetOutput(errs)
-	check := flags.Bool("check-config", false, "check the settings and exit")
-	version := flags.Bool("version", false, "print the version and exit")
-	err := flags.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil || flags.NArg() > 0:
-		_, _ = fmt.Fprintln(errs, "edgehost: it takes no arguments but its flags; see edgehost -help")
-		return exitUsage
-	case *version:
-		_, _ = fmt.Fprintln(out, "edgehost", observe.Version(), "workerd", workerd.Version)
-		return 0
-	}
-	settings, err := config.LoadHost(environment)
-	if err != nil {
-		_, _ = fmt.Fprintln(errs, "edgehost:", err)
-		return exitUsage
-	}
-	if *check {
-		_, _ = fmt.Fprintln(out, "edgehost: the settings are valid")
-		return 0
-	}
-	err = run(ctx, settings, errs)
-	if err != nil {
-		_, _ = fmt.Fprintln(errs, "edgehost:", err)
-		return exitFailed
-	}
-	return 0
+	host := process.Server[config.HostSettings]{Name: "edgehost", About: " workerd " + workerd.Version, Load: config.LoadHost, Run: run}
+	os.Exit(host.Start(ctx, os.Args[1:], config.Environment(os.Environ()), os.Stdout, os.Stderr))
 }
 
 // run opens the host and serves until ctx ends, then stops every Worker.

@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"crypto/ed25519"
-	"encoding/json"
 	"io"
 	"net/http"
 	"os"
@@ -13,6 +11,8 @@ import (
 
 	"github.com/teamsync/edge-workers/pkg/builder"
 	"github.com/teamsync/edge-workers/pkg/control"
+	"github.com/teamsync/edge-workers/pkg/process"
+	"github.com/teamsync/edge-workers/pkg/process/processtest"
 	"github.com/teamsync/edge-workers/pkg/project"
 	"github.com/teamsync/edge-workers/pkg/provider"
 	"github.com/teamsync/edge-workers/pkg/provider/onprem"
@@ -20,16 +20,7 @@ import (
 
 const hostToken = "test-token-0123456789"
 
-// asHost is set in the environment of the process that TestMain turns into the
-// edge host: the tests run the real program without building it again.
-const asHost = "EDGEHOST_TEST_RUN"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asHost) != "" {
-		main()
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { processtest.Main(m, main) }
 
 // settings is the least environment of a host, changed by the pairs.
 func settings(data string, pairs ...string) map[string]string {
@@ -111,8 +102,8 @@ func TestHostServesAndStops(t *testing.T) {
 	t.Parallel()
 	data, signer := t.TempDir(), newSigner(t)
 	built, generation := release(t, signer)
-	probe := func(h *process) error {
-		client, err := control.NewClient(h.url("dispatch"), signer)
+	probe := func(h *processtest.Process) error {
+		client, err := control.NewClient(h.URL("dispatch"), signer)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,8 +111,8 @@ func TestHostServesAndStops(t *testing.T) {
 		return err
 	}
 
-	first := startHost(t, settings(data))
-	target, err := onprem.New(onprem.Params{Origin: first.url("script API"), Token: hostToken})
+	first := processtest.Start(t, 3, settings(data))
+	target, err := onprem.New(onprem.Params{Origin: first.URL("script API"), Token: hostToken})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,29 +132,29 @@ func TestHostServesAndStops(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	status, body := get(t, first.url("metrics")+"/readyz")
+	status, body := get(t, first.URL("metrics")+"/readyz")
 	if status != http.StatusOK {
 		t.Errorf("readyz: %d %s", status, body)
 	}
-	_, body = get(t, first.url("metrics")+"/metrics")
+	_, body = get(t, first.URL("metrics")+"/metrics")
 	for _, line := range []string{"edge_host_worker_processes 1", `edge_workers_build_info{binary="edgehost"`, `edge_host_validation_seconds_count{result="accepted"} 1`} {
 		if !strings.Contains(body, line) {
 			t.Errorf("the metrics have no %q", line)
 		}
 	}
-	if code := first.stop(); code != 0 {
-		t.Errorf("exit code %d after SIGTERM\n%s", code, first.log())
+	if code := first.Stop(); code != 0 {
+		t.Errorf("exit code %d after SIGTERM\n%s", code, first.Log())
 	}
-	if text := first.log(); !strings.Contains(text, `"worker process ended"`) || strings.Contains(text, hostToken) {
+	if text := first.Log(); !strings.Contains(text, `"worker process ended"`) || strings.Contains(text, hostToken) {
 		t.Errorf("the Worker did not end with the host, or the log has the token:\n%s", text)
 	}
 
-	second := startHost(t, settings(data))
+	second := processtest.Start(t, 3, settings(data))
 	err = probe(second)
 	if err != nil {
 		t.Errorf("after the restart: %v", err)
 	}
-	if code := second.stop(); code != 0 {
+	if code := second.Stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -172,16 +163,16 @@ func TestHostServesAndStops(t *testing.T) {
 func TestSecondHostOnOneFolder(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	first := startHost(t, settings(data))
-	code, out := runHost(t, settings(data))
-	if code != exitFailed || !strings.Contains(out, "locked by another process") {
+	first := processtest.Start(t, 3, settings(data))
+	code, out := processtest.Run(t, settings(data))
+	if code != process.ExitFailed || !strings.Contains(out, "locked by another process") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	status, body := get(t, first.url("metrics")+"/readyz")
+	status, body := get(t, first.URL("metrics")+"/readyz")
 	if status != http.StatusOK {
 		t.Errorf("the first host: %d %s", status, body)
 	}
-	if code := first.stop(); code != 0 {
+	if code := first.Stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -195,21 +186,21 @@ func TestStartIsRefused(t *testing.T) {
 		code  int
 		says  string
 	}{
-		{"no folder", []string{"EDGE_WORKERS_HOST_DATA_DIR", ""}, nil, exitUsage, "EDGE_WORKERS_HOST_DATA_DIR is not set"},
-		{"short token", []string{"EDGE_WORKERS_HOST_API_TOKEN", "short"}, nil, exitUsage, "EDGE_WORKERS_HOST_API_TOKEN needs"},
-		{"misspelt", []string{"EDGE_WORKERS_HOST_DATADIR", "/x"}, nil, exitUsage, "EDGE_WORKERS_HOST_DATADIR is not a setting"},
-		{"checked settings", []string{"EDGE_WORKERS_HOST_ISOLATION", "half"}, []string{"--check-config"}, exitUsage, "EDGE_WORKERS_HOST_ISOLATION must be one of"},
-		{"argument", nil, []string{"serve"}, exitUsage, "takes no arguments"},
-		{"flag", nil, []string{"--port=1"}, exitUsage, "port"},
+		{"no folder", []string{"EDGE_WORKERS_HOST_DATA_DIR", ""}, nil, process.ExitUsage, "EDGE_WORKERS_HOST_DATA_DIR is not set"},
+		{"short token", []string{"EDGE_WORKERS_HOST_API_TOKEN", "short"}, nil, process.ExitUsage, "EDGE_WORKERS_HOST_API_TOKEN needs"},
+		{"misspelt", []string{"EDGE_WORKERS_HOST_DATADIR", "/x"}, nil, process.ExitUsage, "EDGE_WORKERS_HOST_DATADIR is not a setting"},
+		{"checked settings", []string{"EDGE_WORKERS_HOST_ISOLATION", "half"}, []string{"--check-config"}, process.ExitUsage, "EDGE_WORKERS_HOST_ISOLATION must be one of"},
+		{"argument", nil, []string{"serve"}, process.ExitUsage, "takes no arguments"},
+		{"flag", nil, []string{"--port=1"}, process.ExitUsage, "port"},
 		// Either the host lacks the rights, or other uids cannot get into a test's folder.
-		{"isolation", []string{"EDGE_WORKERS_HOST_ISOLATION", "on"}, nil, exitFailed, "isolation"},
-		{"no workerd", []string{"EDGE_WORKERS_HOST_WORKERD", "/nowhere/workerd"}, nil, exitFailed, `"/nowhere/workerd" is not an executable file`},
-		{"address of another machine", []string{"EDGE_WORKERS_HOST_DISPATCH_ADDR", "192.0.2.1:8788"}, nil, exitFailed, "server dispatch: listen on 192.0.2.1:8788"},
+		{"isolation", []string{"EDGE_WORKERS_HOST_ISOLATION", "on"}, nil, process.ExitFailed, "isolation"},
+		{"no workerd", []string{"EDGE_WORKERS_HOST_WORKERD", "/nowhere/workerd"}, nil, process.ExitFailed, `"/nowhere/workerd" is not an executable file`},
+		{"address of another machine", []string{"EDGE_WORKERS_HOST_DISPATCH_ADDR", "192.0.2.1:8788"}, nil, process.ExitFailed, "server dispatch: listen on 192.0.2.1:8788"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			code, out := runHost(t, settings(t.TempDir(), c.pairs...), c.args...)
+			code, out := processtest.Run(t, settings(t.TempDir(), c.pairs...), c.args...)
 			if code != c.code || !strings.Contains(out, c.says) {
 				t.Errorf("exit code %d, want %d with %q:\n%s", code, c.code, c.says, out)
 			}
@@ -222,26 +213,10 @@ func TestFlagsThatOnlyAnswer(t *testing.T) {
 	t.Parallel()
 	for flag, says := range map[string]string{"--check-config": "the settings are valid", "--version": "edgehost ", "--help": "-check-config"} {
 		data := t.TempDir() + "/data"
-		var out bytes.Buffer
-		code := start(context.Background(), []string{flag}, settings(data), &out, &out)
+		code, out := processtest.Run(t, settings(data), flag)
 		_, err := os.Stat(data)
-		if code != 0 || !strings.Contains(out.String(), says) || !os.IsNotExist(err) {
-			t.Errorf("%s: exit code %d, folder %v: %s", flag, code, err, out.String())
+		if code != 0 || !strings.Contains(out, says) || !os.IsNotExist(err) {
+			t.Errorf("%s: exit code %d, folder %v: %s", flag, code, err, out)
 		}
-	}
-}
-
-// An address that the log names is one JSON object's.
-func TestAddressOf(t *testing.T) {
-	t.Parallel()
-	line, err := json.Marshal(map[string]string{"msg": "server listens", "server": "dispatch", "address": "127.0.0.1:7"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if name, address := listens(line); name != "dispatch" || address != "127.0.0.1:7" {
-		t.Errorf("%q %q", name, address)
-	}
-	if name, _ := listens([]byte(`{"msg":"other","server":"x"}`)); name != "" {
-		t.Errorf("%q", name)
 	}
 }
