@@ -2,7 +2,10 @@ package deploy_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/teamsync/edge-workers/models"
@@ -13,6 +16,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/deploy"
 	"github.com/teamsync/edge-workers/pkg/outbox"
 	"github.com/teamsync/edge-workers/pkg/project/projecttest"
+	"github.com/teamsync/edge-workers/pkg/provider"
 	"github.com/teamsync/edge-workers/test/plane"
 )
 
@@ -59,5 +63,29 @@ func TestDeploymentReadsNoPackages(t *testing.T) {
 	err := p.Task(nil).Handle(context.Background(), p.Published.Messages()[0])
 	if err != nil || p.Row(ticketID).Status != models.OutboxCompleted || registry.Requests() != asked {
 		t.Errorf("%v, %s, the registry was asked %d times", err, p.Row(ticketID).Status, registry.Requests()-asked)
+	}
+}
+
+// S1-069: on-prem, a provider that cannot be built puts the delivery off before
+// anything is leased or settled; the same delivery runs when it can.
+func TestUnavailableProvider(t *testing.T) {
+	t.Parallel()
+	p := plane.NewIn(t, databasetest.MySQL(t), outbox.OnPremScope("host-1"))
+	v, ticketID, m := admitted(t, p, "one")
+	before := p.Row(ticketID)
+	p.Invalid = fmt.Errorf("%w: no address", provider.ErrUnavailable)
+	err := p.Task(nil).Handle(t.Context(), m)
+	if !errors.Is(err, deploy.ErrRetry) || !strings.Contains(err.Error(), "Edge Worker provider is unavailable") {
+		t.Errorf("%v", err)
+	}
+	after := p.Row(ticketID)
+	if after.Status != models.OutboxPending || after.Attempts != 0 || after.LeaseOwner != "" || !after.UpdatedAt.Equal(before.UpdatedAt) ||
+		p.Version(v.ID).State != models.VersionDeployPending || len(p.Provider.Calls()) != 0 {
+		t.Errorf("row %+v, version %s", after, p.Version(v.ID).State)
+	}
+	p.Invalid = nil
+	handle(t, p.Task(nil), m)
+	if p.Row(ticketID).Status != models.OutboxCompleted {
+		t.Errorf("with a provider: %+v", p.Row(ticketID))
 	}
 }

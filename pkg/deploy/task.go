@@ -81,7 +81,7 @@ func New(p Params) (*Task, error) {
 var (
 	// ErrInFlight says that another delivery works on the row (S1-265).
 	ErrInFlight = errors.New("another delivery works on this deployment")
-	// ErrRetry says that the row went back to pending.
+	// ErrRetry says that the row went back to pending, or stayed so.
 	ErrRetry = errors.New("the deployment will be tried again")
 )
 

@@ -21,6 +21,9 @@ import (
 func (r *run) work(ctx context.Context) error {
 	r.stage("provider_resolution")
 	target, resolveErr := r.p.Provider()
+	if errors.Is(resolveErr, provider.ErrUnavailable) { // S1-069: before the lease, so that the row stays as it is
+		return fmt.Errorf("%w: %w", ErrRetry, resolveErr)
+	}
 	err := awaitOpen(ctx, target)
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ func claimCleanups(t *testing.T, p *plane.Plane, limit int) []outbox.Lease {
 	return leases
 }
 
-// S0-67, S0-73, S0-76: an intent is claimed once it is due and not before, for
+// S0-67, S0-73, S0-76, S1-327: an intent is claimed once it is due and not before, for
 // 300 s by the database's clock; after that it is claimed again.
 func TestCleanupClaim(t *testing.T) {
 	each(t, func(t *testing.T, p *plane.Plane) {
@@ -75,7 +75,7 @@ func TestCleanupClaim(t *testing.T) {
 	})
 }
 
-// S0-75, D19: a batch is 50; a limit is clamped to 1 to 100; ended leases count
+// S0-75, S1-328, D19: a batch is 50; a limit is clamped to 1 to 100; ended leases count
 // towards it.
 func TestCleanupBatch(t *testing.T) {
 	each(t, func(t *testing.T, p *plane.Plane) {

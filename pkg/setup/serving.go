@@ -115,10 +115,15 @@ func (s *serving) check() error {
 	return nil
 }
 
-// provider resolves the provider for one run of the deployment task.
+// provider resolves the provider for one run of the deployment task. On-prem
+// settings from which none can be built are provider.ErrUnavailable.
 func (s *serving) provider() (provider.Provider, error) {
 	err := s.check()
 	if err != nil {
+		kind, _ := s.settings.Resolve()
+		if kind == provider.OnPrem {
+			err = fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
+		}
 		return nil, err
 	}
 	return s.target, nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -26,6 +27,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/control"
 	"github.com/teamsync/edge-workers/pkg/observe"
 	"github.com/teamsync/edge-workers/pkg/project/projecttest"
+	"github.com/teamsync/edge-workers/pkg/provider"
 	"github.com/teamsync/edge-workers/pkg/provider/cloudflare"
 	"github.com/teamsync/edge-workers/pkg/provider/onprem"
 	"github.com/teamsync/edge-workers/test/plane"
@@ -293,11 +295,18 @@ func TestServingResolvesTheProvider(t *testing.T) {
 	if _, ok := host.(*onprem.Provider); !ok || err != nil || other.scope.Cloud() || len(other.scope.Namespaces()) != 1 {
 		t.Errorf("on-prem: %T, %v, %v", host, err, other.scope.Namespaces())
 	}
+	onPremise.EdgeHostURL = ""
+	other, err = newServing(onPremise, signer, observe.Discard(), nil)
+	must(t, err)
+	_, err = other.provider()
+	if !errors.Is(err, provider.ErrUnavailable) { // S1-069
+		t.Errorf("on-prem without an address: %v", err)
+	}
 	settings.CloudflareAPIToken = config.Secret{}
 	s, err = newServing(settings, signer, observe.Discard(), nil)
 	must(t, err)
 	target, err = s.provider()
-	if target != nil || err == nil || s.Probe(t.Context(), "dw-x", strings.Repeat("0", 64)) == nil {
+	if target != nil || err == nil || errors.Is(err, provider.ErrUnavailable) || s.Probe(t.Context(), "dw-x", strings.Repeat("0", 64)) == nil {
 		t.Errorf("incomplete: %v, %v", target, err)
 	}
 	// S2-124: such a process still knows its own rows, and settles them so.
