@@ -90,10 +90,13 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, r)
 }
 
-func (a *api) count() int {
+func (a *api) count() int { return len(a.seen()) }
+
+// seen gives the requests so far.
+func (a *api) seen() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.requests)
+	return slices.Clone(a.requests)
 }
 
 func answer(status int, body string) http.HandlerFunc {
@@ -138,8 +141,8 @@ func TestRequests(t *testing.T) {
 		"GET /worker/deployments/t1",
 		`POST /worker/invoke/orders.list {"a":1}`,
 	}
-	if !slices.Equal(a.requests, want) {
-		t.Errorf("requests\n%s\nwant\n%s", strings.Join(a.requests, "\n"), strings.Join(want, "\n"))
+	if !slices.Equal(a.seen(), want) {
+		t.Errorf("requests\n%s\nwant\n%s", strings.Join(a.seen(), "\n"), strings.Join(want, "\n"))
 	}
 }
 
