@@ -96,9 +96,9 @@ test-faults: build ## Break a control plane at every named step and check that n
 # is linked into our programs or shipped with them.
 MINIO := $(CACHE)/bin/minio
 
-test-s3: $(MINIO) ## Test stored objects, 1,000 kills and deployments on a real S3 service, MinIO (its first build takes minutes)
+test-s3: $(MINIO) tools ## Test stored objects, 1,000 kills, deployments and the production programs on a real S3 service, MinIO (its first build takes minutes)
 	EDGE_TEST_KILLS=1000 go run ./test/services -minio $(MINIO) -- go test -tags s3 -count=1 -v -timeout 20m ./test/objects
-	go run ./test/services -minio $(MINIO) -- go test -count=1 -parallel $(TEST_PARALLEL) -timeout 20m ./test/cloudflow
+	go run ./test/services -minio $(MINIO) -- go test -tags s3 -count=1 -parallel $(TEST_PARALLEL) -timeout 20m ./test/cloudflow ./test/processes
 
 $(MINIO): tools/minio/go.mod tools/minio/go.sum
 	@mkdir -p $(dir $@)

@@ -43,13 +43,9 @@ type Process struct {
 }
 
 // command has nothing of the test's environment but what it is given.
-func command(t testing.TB, environment map[string]string, args ...string) *exec.Cmd {
+func command(t testing.TB, program string, environment map[string]string, args ...string) *exec.Cmd {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env = []string{marker + "=1", "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
 	for name, value := range environment {
 		cmd.Env = append(cmd.Env, name+"="+value)
@@ -57,10 +53,20 @@ func command(t testing.TB, environment map[string]string, args ...string) *exec.
 	return cmd
 }
 
+// self is the test's own binary.
+func self(t testing.TB) string {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
 // Run runs a program that ends by itself and gives its exit code and output.
 func Run(t testing.TB, environment map[string]string, args ...string) (int, string) {
 	t.Helper()
-	out, err := command(t, environment, args...).CombinedOutput()
+	out, err := command(t, self(t), environment, args...).CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
@@ -75,7 +81,13 @@ func Run(t testing.TB, environment map[string]string, args ...string) (int, stri
 // that many servers.
 func Start(t testing.TB, servers int, environment map[string]string) *Process {
 	t.Helper()
-	p := &Process{t: t, cmd: command(t, environment), addresses: map[string]string{}, ended: make(chan struct{})}
+	return StartProgram(t, self(t), servers, environment)
+}
+
+// StartProgram is Start for a program that was built elsewhere.
+func StartProgram(t testing.TB, program string, servers int, environment map[string]string) *Process {
+	t.Helper()
+	p := &Process{t: t, cmd: command(t, program, environment), addresses: map[string]string{}, ended: make(chan struct{})}
 	log, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
