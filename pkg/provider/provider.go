@@ -168,7 +168,7 @@ func (e *UnreadableError) Unwrap() error { return e.Cause }
 
 // ErrUnavailable says that an on-prem provider cannot be built from its
 // settings: nothing can be deployed until they are corrected (S1-069).
-var ErrUnavailable = errors.New("Edge Worker provider is unavailable")
+var ErrUnavailable = errors.New("Edge Worker provider is unavailable") //nolint:staticcheck // the text is the specification's, word for word
 
 // ErrNotFound is the cause of a read of a script that does not exist.
 var ErrNotFound = errors.New("script does not exist at the provider")
