@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 
 	"github.com/teamsync/edge-workers/pkg/audit"
@@ -48,13 +47,13 @@ func (c *change) String() string {
 	return fmt.Sprintf("%s %s base %d id %q fate %d: %s no-op %t left %d: %v", c.request, c.operation, c.base, c.id, c.fate, c.outcome, c.noOp, c.left, c.err)
 }
 
-// ask is one goroutine's source of random changes.
+// ask is the source of random changes.
 type ask struct {
-	*rand.Rand
+	draws
 	w *world
 }
 
-func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
+func pick[T any](r interface{ IntN(n int) int }, from ...T) T { return from[r.IntN(len(from))] }
 
 func (a ask) chance(percent int) bool { return a.IntN(100) < percent }
 
@@ -62,8 +61,8 @@ func (a ask) chance(percent int) bool { return a.IntN(100) < percent }
 func (a ask) next() *change {
 	n := a.w.serial.Add(1)
 	c := &change{
-		request: fmt.Sprintf("req-%d-%s", n, a.w.Tenant.DepartmentID), operation: pick(a.Rand, settings.Operations()...),
-		mode: pick(a.Rand, "private", "api_key", "public"), allowlist: pick(a.Rand, []string{}, []string{"192.0.2.0/24"}, []string{"10.0.0.0/8", "2001:db8::/32"}),
+		request: fmt.Sprintf("req-%d-%s", n, a.w.Tenant.DepartmentID), operation: pick(a, settings.Operations()...),
+		mode: pick(a, "private", "api_key", "public"), allowlist: pick(a, []string{}, []string{"192.0.2.0/24"}, []string{"10.0.0.0/8", "2001:db8::/32"}),
 		config: fmt.Sprintf(`{"n":%d}`, n), value: fmt.Sprintf("canary-%d-%s", n, a.w.Tenant.DepartmentID),
 	}
 	switch p := a.IntN(100); {
@@ -78,17 +77,17 @@ func (a ask) next() *change {
 	}
 	switch c.operation {
 	case settings.SecretsPut, settings.SecretsDelete:
-		c.id = pick(a.Rand, "TOKEN", "OTHER")
+		c.id = pick(a, "TOKEN", "OTHER")
 		return c
 	case settings.CredentialsPut, settings.CredentialsDelete:
-		c.id = pick(a.Rand, "robot", "clerk")
+		c.id = pick(a, "robot", "clerk")
 		return c
 	default:
 	}
-	c.id = pick(a.Rand, "a", "b", "c")
+	c.id = pick(a, "a", "b", "c")
 	c.rows = map[string]settings.RowRequest{}
 	for _, id := range a.w.operations() {
-		c.rows[id] = settings.RowRequest{Access: pick(a.Rand, "inherit", "public", "api_key", "disabled"), Account: a.binding()}
+		c.rows[id] = settings.RowRequest{Access: pick(a, "inherit", "public", "api_key", "disabled"), Account: a.binding()}
 	}
 	c.standard = a.binding()
 	c.base = a.base(c.operation)
@@ -97,7 +96,7 @@ func (a ask) next() *change {
 
 func (a ask) binding() settings.Binding {
 	robot := "robot"
-	return pick(a.Rand, settings.Binding{}, settings.Binding{}, settings.Binding{Given: true}, settings.Binding{Given: true, ID: &robot})
+	return pick(a, settings.Binding{}, settings.Binding{}, settings.Binding{Given: true}, settings.Binding{Given: true, ID: &robot})
 }
 
 // base is the revision that somebody would name: mostly the current one, as
@@ -106,7 +105,7 @@ func (a ask) base(operation settings.Operation) int64 {
 	now, err := a.w.revision(context.Background(), a.w.desk, operation)
 	switch {
 	case err != nil, a.chance(10):
-		return a.Int64N(12)
+		return int64(a.IntN(12))
 	case a.chance(20):
 		return max(now-1, 0)
 	case a.chance(5):

@@ -3,7 +3,6 @@ package liveplane_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -12,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/database/databasetest"
@@ -65,24 +66,21 @@ type world struct {
 // in the end each change is applied once and has its one fact, or neither; what
 // its caller was told is true; no receipt is left and no secret is anywhere.
 func TestRandomChangesAgainstAModel(t *testing.T) {
-	for seed := range checks(t) {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, uint64(seed))
-			defer w.tell()
-			me := ask{rand.New(rand.NewPCG(uint64(seed), 1)), w}
-			w.trouble.on.Store(true)
-			for range steps {
-				w.step(me)
-			}
-			w.trouble.on.Store(false)
-			w.drain()
-			w.check()
-		})
-	}
+	t.Parallel()
+	repeat(t, checks(t), func(run *rapid.T) {
+		w := newWorld(inRun{t, run}, uint64(draws{run}.IntN(1024)))
+		defer w.tell()
+		w.trouble.on.Store(true)
+		for range steps {
+			w.step(ask{draws{run}, w})
+		}
+		w.trouble.on.Store(false)
+		w.drain()
+		w.check()
+	})
 }
 
-func newWorld(t *testing.T, seed uint64) *world {
+func newWorld(t testing.TB, seed uint64) *world {
 	t.Helper()
 	w := &world{
 		trouble:  &trouble{rand: rand.New(rand.NewPCG(seed, 2))},
