@@ -1,14 +1,13 @@
 package gateway
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/project"
+	"github.com/teamsync/edge-workers/pkg/version"
 )
 
 // operation is one entry of a version's manifest, ready to be matched.
@@ -93,13 +92,9 @@ func (c *routeCache) add(v models.Version) (routes, error) {
 }
 
 func parseRoutes(v models.Version) (routes, error) {
-	if v.Manifest == nil {
-		return nil, fmt.Errorf("version %s has no manifest", v.ID)
-	}
-	var manifest project.Manifest
-	err := json.Unmarshal([]byte(*v.Manifest), &manifest)
+	manifest, err := version.Manifest(v)
 	if err != nil {
-		return nil, fmt.Errorf("manifest of version %s: %w", v.ID, err)
+		return nil, err
 	}
 	out := make(routes, 0, len(manifest.Operations))
 	for _, o := range manifest.Operations {

@@ -69,8 +69,7 @@ func (d *Desk) changeWhere(ctx context.Context, by By, command settings.Command,
 	ctx = context.WithoutCancel(ctx)     // bounded by the channel and the database
 	if d.now().Sub(began) > sendWithin { // a slow commit, or a process that stood still
 		d.p.Metrics.count(command.Operation(), notSent)
-		err := d.p.DB.Tx(ctx, func(tx *database.Tx) error { return outbox.RefuseControl(tx, row, errNotCommitted.Code, "") })
-		d.left(ctx, row, err)
+		d.refuse(ctx, row, errNotCommitted.Code)
 		return nil, errNotCommitted
 	}
 	result, err := d.p.Channel.Call(ctx, of.command(by, command.Operation(), row.ID, command.Payload()))
@@ -138,8 +137,7 @@ func (d *Desk) settle(ctx context.Context, row models.Outbox, command settings.C
 		d.p.Log.WarnContext(ctx, "outcome of a change left to the control-audit lane", "outbox_id", row.ID, "operation", operation, "error", found.answer)
 		return nil, found.answer
 	case refusedBy, notSent:
-		err := d.p.DB.Tx(ctx, func(tx *database.Tx) error { return outbox.RefuseControl(tx, row, found.code, "") })
-		d.left(ctx, row, err)
+		d.refuse(ctx, row, found.code)
 		return nil, found.answer
 	case applied:
 	}
@@ -176,6 +174,12 @@ func judge(operation settings.Operation, stored, result json.RawMessage, cause e
 		return false, verdict{unknown, "", errUnknown.Because(fmt.Errorf("unusable answer: %w", err))}
 	}
 	return noOp, verdict{outcome: applied}
+}
+
+// refuse ends the row of a command that was not applied.
+func (d *Desk) refuse(ctx context.Context, row models.Outbox, code string) {
+	err := d.p.DB.Tx(ctx, func(tx *database.Tx) error { return outbox.RefuseControl(tx, row, code, "") })
+	d.left(ctx, row, err)
 }
 
 // left tells of a row that could not be ended: what the Worker did is known,

@@ -1,47 +1,25 @@
 package bench
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/teamsync/edge-workers/pkg/control"
-	"github.com/teamsync/edge-workers/pkg/database"
-	"github.com/teamsync/edge-workers/pkg/database/databasetest"
 	"github.com/teamsync/edge-workers/test/figures"
 	"github.com/teamsync/edge-workers/test/liveplane"
 	"github.com/teamsync/edge-workers/test/plane"
-	"github.com/teamsync/edge-workers/test/services/daemon"
 )
-
-// durable is a MariaDB whose commits reach the disk.
-func durable(b *testing.B) *database.DB {
-	b.Helper()
-	dir, err := os.MkdirTemp("", "ew-bench-") // a socket's path must be short
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = os.RemoveAll(dir) })
-	server, dsn, err := daemon.DurableMariaDB(context.Background(), dir)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { server.Kill(); <-server.Done() })
-	b.Setenv("EDGE_TEST_MYSQL_DSN", dsn)
-	return databasetest.MySQL(b)
-}
 
 // BenchmarkSettingsChange replaces a live Worker's runtime configuration: its
 // row committed to the disk, the command sent, and row and audit fact settled.
 // "ratio" is the median change over the median of the bare round trip, the same
 // mutation straight to the same Worker, taken in turns with it.
 func BenchmarkSettingsChange(b *testing.B) {
-	s := liveplane.New(b, durable(b))
+	s := liveplane.New(b, plane.Durable(b))
 	v := s.Deploy(plane.Project("bench"), "")
 	script, by := s.Worker().ScriptName, s.By()
 	revision := int64(0)

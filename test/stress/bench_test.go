@@ -2,7 +2,6 @@ package stress
 
 import (
 	"context"
-	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -20,36 +19,18 @@ import (
 	"github.com/teamsync/edge-workers/pkg/provider"
 	"github.com/teamsync/edge-workers/pkg/reconcile"
 	"github.com/teamsync/edge-workers/test/plane"
-	"github.com/teamsync/edge-workers/test/services/daemon"
 	"github.com/teamsync/edge-workers/transports"
 	"github.com/teamsync/edge-workers/transports/inprocess"
 )
 
 const benchDeployers = 8
 
-// durable is a database whose commits reach the disk.
-func durable(b *testing.B) *database.DB {
-	b.Helper()
-	dir, err := os.MkdirTemp("", "ew-bench-") // a socket's path must be short
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = os.RemoveAll(dir) })
-	server, dsn, err := daemon.DurableMariaDB(context.Background(), dir)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { server.Kill(); <-server.Done() })
-	b.Setenv("EDGE_TEST_MYSQL_DSN", dsn)
-	return databasetest.MySQL(b)
-}
-
 // BenchmarkThroughput deploys with eight deployers and a provider that answers
 // at once. "efficiency" is deployments per second over what the same disk and
 // database allow in the same run: durable commits per second at eight
 // connections, divided by the commits of one deployment.
 func BenchmarkThroughput(b *testing.B) {
-	db := durable(b)
+	db := plane.Durable(b)
 	p := plane.New(b, db)
 	w := &world{live: map[string]string{}, puts: map[string]int{}}
 	var efficiencies, rates, commits []float64
