@@ -4,7 +4,9 @@
 package transports
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 )
@@ -24,6 +26,34 @@ type Message struct {
 // department_id and message_id in this order (S1-051).
 func Deploy(outboxID, companyID, departmentID, messageID string) Message {
 	return Message{JobID: messageID, Function: DeployFunction, Args: []string{outboxID, companyID, departmentID, messageID}}
+}
+
+// MaxMessageBytes bounds an encoded message. A deployment's has about 250 bytes;
+// a longer one is not ours.
+const MaxMessageBytes = 4096
+
+// Encode gives the message as a broker carries it.
+func (m Message) Encode() ([]byte, error) {
+	err := m.Validate()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(m)
+}
+
+// Decode reads a message that a broker delivered. Members that it does not know
+// are a newer sender's and are passed over. Any error is ErrMalformed and has
+// nothing of the message in it, so that it may be logged.
+func Decode(raw []byte) (Message, error) {
+	if len(raw) > MaxMessageBytes {
+		return Message{}, fmt.Errorf("%w: %d bytes, more than %d", ErrMalformed, len(raw), MaxMessageBytes)
+	}
+	var m Message
+	err := json.NewDecoder(bytes.NewReader(raw)).Decode(&m)
+	if err != nil || !json.Valid(raw) { // valid as a whole: nothing comes after it
+		return Message{}, fmt.Errorf("%w: it is not a JSON object of the expected form", ErrMalformed)
+	}
+	return m, m.Validate()
 }
 
 // Publisher hands a message to the transport. A nil error means that the

@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/teamsync/edge-workers/transports"
+	"github.com/teamsync/edge-workers/transports/transporttest"
 )
 
 // S1-051, S1-253, S1-262: function and four arguments in the seed's order, the
@@ -54,5 +57,38 @@ func TestValidate(t *testing.T) {
 		if err := json.Unmarshal([]byte(raw), &m); err == nil {
 			t.Errorf("%s was read", raw)
 		}
+	}
+}
+
+// A message survives its encoding, a newer sender's members are passed over,
+// and what cannot be run is malformed, with nothing of it in the error.
+func TestDecode(t *testing.T) {
+	t.Parallel()
+	raw, err := transports.Deploy("o", "c", "d", "m").Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{string(raw), " " + string(raw) + "\n", `{"trace":{"id":1},` + string(raw[1:])} {
+		m, err := transports.Decode([]byte(text))
+		if err != nil || m.JobID != "m" || m.Args[0] != "o" {
+			t.Errorf("%s: %+v, %v", text, m, err)
+		}
+	}
+	for i, poison := range transporttest.Poison() {
+		_, err := transports.Decode(poison)
+		if !errors.Is(err, transports.ErrMalformed) || strings.Contains(err.Error(), transporttest.Canary) {
+			t.Errorf("poison %d: %v", i, err)
+		}
+	}
+	if _, err = (transports.Message{}).Encode(); !errors.Is(err, transports.ErrMalformed) {
+		t.Errorf("nothing was encoded: %v", err)
+	}
+}
+
+// S1-255 to S1-257: the seed's constants; a drain ends before the kill.
+func TestConsumerLimits(t *testing.T) {
+	t.Parallel()
+	if transports.DefaultMaxLease != 3300*time.Second || transports.DefaultDrain != 3300*time.Second || transports.ShutdownGrace != 3600*time.Second {
+		t.Error("another limit")
 	}
 }

@@ -35,6 +35,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/tenancy"
 	"github.com/teamsync/edge-workers/pkg/ticket"
 	"github.com/teamsync/edge-workers/pkg/version"
+	"github.com/teamsync/edge-workers/transports"
 	"github.com/teamsync/edge-workers/transports/inprocess"
 )
 
@@ -162,8 +163,12 @@ func (s *System) wire(ctx context.Context, p Params, signer *control.Signer, ser
 		return err
 	}
 	s.TakeBack = task.TakeBack
+	receiver, err := transports.NewReceiver(transports.ReceiverParams{Transport: config.Legacy, Handler: task.Handle, Registerer: p.Registry, Log: p.Log})
+	if err != nil {
+		return err
+	}
 	s.transport, err = inprocess.New(inprocess.Params{
-		Handler: task.Handle, Workers: jobWorkers, Queue: jobQueue,
+		Receiver: receiver, Workers: jobWorkers, Queue: jobQueue,
 		RedeliverAfter: jobRedeliverAfter, MaxDeliveries: jobMaxDeliveries, Log: p.Log,
 	})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 // Params configures the transport.
 type Params struct {
-	Handler transports.Handler
+	Receiver *transports.Receiver
 	// Workers is how many jobs run at once; each takes one at a time.
 	Workers int
 	// Queue is how many accepted jobs may wait; a full queue refuses.
@@ -43,8 +43,8 @@ type Transport struct {
 
 // New starts the consumers. They live until Close.
 func New(p Params) (*Transport, error) {
-	if p.Handler == nil || p.Log == nil {
-		return nil, errors.New("in-process transport: handler and log are required")
+	if p.Receiver == nil || p.Log == nil {
+		return nil, errors.New("in-process transport: receiver and log are required")
 	}
 	if p.Workers < 1 || p.Queue < 1 || p.MaxDeliveries < 1 {
 		return nil, errors.New("in-process transport: workers, queue and deliveries must be positive")
@@ -83,33 +83,39 @@ func (t *Transport) consume() {
 		case <-t.stop:
 			return
 		case message := <-t.queue:
-			select { // both may be ready: what only waited stays undone
-			case <-t.stop:
+			if t.stopping() { // both may be ready: what only waited stays undone
 				return
-			default:
-				t.deliver(message)
 			}
+			t.deliver(message)
 		}
+	}
+}
+
+func (t *Transport) stopping() bool {
+	select {
+	case <-t.stop:
+		return true
+	default:
+		return false
 	}
 }
 
 func (t *Transport) deliver(message transports.Message) {
 	for delivery := 1; ; delivery++ {
-		err := t.p.Handler(t.work, message)
-		switch {
-		case err == nil:
+		if t.p.Receiver.Run(t.work, message) != transports.Retry {
 			return
-		case errors.Is(err, transports.ErrMalformed):
-			t.p.Log.Warn("malformed job dropped", "job_id", message.JobID)
-			return
-		case delivery >= t.p.MaxDeliveries:
-			t.p.Log.Warn("job left to the recovery sweep", "job_id", message.JobID, "deliveries", delivery, "error", err)
+		}
+		if delivery >= t.p.MaxDeliveries {
+			t.p.Log.Warn("job left to the recovery sweep", "job_id", message.JobID, "deliveries", delivery)
 			return
 		}
 		select {
 		case <-t.stop:
 			return
 		case <-time.After(t.p.RedeliverAfter):
+			if t.stopping() { // both may be ready
+				return
+			}
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/teamsync/edge-workers/transports"
 	"github.com/teamsync/edge-workers/transports/inprocess"
 )
@@ -40,9 +42,20 @@ func (r *record) deliveries() []string {
 	return append([]string(nil), r.seen...)
 }
 
+func receiver(t *testing.T, handler transports.Handler) *transports.Receiver {
+	t.Helper()
+	r, err := transports.NewReceiver(transports.ReceiverParams{
+		Transport: "legacy", Handler: handler, Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func start(t *testing.T, r *record, change func(*inprocess.Params)) *inprocess.Transport {
 	t.Helper()
-	p := inprocess.Params{Handler: r.handle, Workers: 1, Queue: 2, RedeliverAfter: 10 * time.Second, MaxDeliveries: 3, Log: slog.New(slog.DiscardHandler)}
+	p := inprocess.Params{Receiver: receiver(t, r.handle), Workers: 1, Queue: 2, RedeliverAfter: 10 * time.Second, MaxDeliveries: 3, Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&p)
 	}
@@ -240,9 +253,9 @@ func TestCloseEndsThePause(t *testing.T) {
 
 func TestParams(t *testing.T) {
 	t.Parallel()
-	good := inprocess.Params{Handler: (&record{}).handle, Workers: 1, Queue: 1, MaxDeliveries: 1, Log: slog.New(slog.DiscardHandler)}
+	good := inprocess.Params{Receiver: receiver(t, (&record{}).handle), Workers: 1, Queue: 1, MaxDeliveries: 1, Log: slog.New(slog.DiscardHandler)}
 	for name, change := range map[string]func(*inprocess.Params){
-		"handler": func(p *inprocess.Params) { p.Handler = nil }, "log": func(p *inprocess.Params) { p.Log = nil }, "workers": func(p *inprocess.Params) { p.Workers = 0 },
+		"receiver": func(p *inprocess.Params) { p.Receiver = nil }, "log": func(p *inprocess.Params) { p.Log = nil }, "workers": func(p *inprocess.Params) { p.Workers = 0 },
 		"queue": func(p *inprocess.Params) { p.Queue = 0 }, "deliveries": func(p *inprocess.Params) { p.MaxDeliveries = 0 },
 	} {
 		p := good
