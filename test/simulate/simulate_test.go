@@ -95,6 +95,15 @@ func TestOneSystem(t *testing.T) {
 	}
 }
 
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	err := run([]string{"-help"}, &out)
+	if err != nil || out.Len() > 0 { // the flags are on the standard error
+		t.Errorf("%v, %q", err, out.String())
+	}
+}
+
 func TestWrongArguments(t *testing.T) {
 	t.Parallel()
 	for text, arguments := range map[string][]string{
