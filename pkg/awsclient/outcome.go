@@ -51,17 +51,30 @@ const maxFailureText = 300
 // operation with the status and code, or the connection's error. What the service
 // wrote beside the code is left out, because it may quote the request.
 func Failure(operation string, err error) error {
+	text := Kind(err)
+	if text == NoAnswer {
+		inner := err
+		var send *smithyhttp.RequestSendError
+		if errors.As(err, &send) {
+			inner = send.Err
+		}
+		text = inner.Error()
+	}
+	return &failure{text: operation + ": " + text[:min(len(text), maxFailureText)], cause: err}
+}
+
+// NoAnswer is the kind of a failure to which the service said nothing.
+const NoAnswer = "no answer"
+
+// Kind tells failures apart that are worth a line each in a log: the status and
+// code, or NoAnswer. A connection's own error names ports, and so is never the
+// same twice.
+func Kind(err error) string {
 	var response *smithyhttp.ResponseError
 	if errors.As(err, &response) && response.HTTPStatusCode() != 0 {
-		return &failure{text: fmt.Sprintf("%s: HTTP %d %s", operation, response.HTTPStatusCode(), Code(err)), cause: err}
+		return strings.TrimSpace(fmt.Sprintf("HTTP %d %s", response.HTTPStatusCode(), Code(err)))
 	}
-	inner := err
-	var send *smithyhttp.RequestSendError
-	if errors.As(err, &send) {
-		inner = send.Err
-	}
-	text := inner.Error()
-	return &failure{text: operation + ": " + text[:min(len(text), maxFailureText)], cause: err}
+	return NoAnswer
 }
 
 // Code gives the service's error code, "" where it gave none that can be shown.
@@ -86,7 +99,7 @@ type failure struct {
 }
 
 // Error implements error.
-func (f *failure) Error() string { return strings.TrimSpace(f.text) }
+func (f *failure) Error() string { return f.text }
 
 // Unwrap gives the SDK's error, to look for a cause in. It is not for a log.
 func (f *failure) Unwrap() error { return f.cause }
