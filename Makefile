@@ -30,7 +30,7 @@ GO_FILES := $(wildcard *.go cmd models pkg runtime test transports tools/*/*.go)
 
 GOLANGCI := $(CACHE)/bin/golangci-lint
 
-.PHONY: help build tools generate fmt lint test test-plans test-stress test-race test-faults test-s3 rules demo dev bench simulate ci clean
+.PHONY: help build tools generate fmt lint test test-plans test-stress test-race test-faults test-s3 tools-sqs test-sqs rules demo dev bench simulate ci clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +104,22 @@ $(MINIO): tools/minio/go.mod tools/minio/go.sum
 	@mkdir -p $(dir $@)
 	cd tools/minio && CGO_ENABLED=0 nice go build -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ github.com/minio/minio
 	@touch $@
+
+# fauxqs speaks SQS's protocol and needs a newer Node.js than the other tools:
+# a package of its own, so that only who tests SQS fetches the 230 MB.
+tools-sqs: $(CACHE)/npm-sqs.stamp ## Install the SQS server of the tests, with its Node.js
+
+$(CACHE)/npm-sqs.stamp: tools/sqs/package.json tools/sqs/package-lock.json
+	@command -v npm >/dev/null || { echo "npm is not installed: install Node.js with npm (Debian: sudo apt-get install nodejs npm; macOS: brew install node)" >&2; exit 1; }
+	cd tools/sqs && npm ci --no-audit --no-fund
+	@mkdir -p $(CACHE) && touch $@
+
+ifeq ($(wildcard tools/sqs/node_modules),)
+.PHONY: $(CACHE)/npm-sqs.stamp
+endif
+
+test-sqs: tools-sqs ## Test the SQS transport on a server that speaks SQS
+	go run ./test/services -sqs tools/sqs -- go test -tags sqs -count=1 -parallel $(TEST_PARALLEL) -timeout 10m ./transports/sqs
 
 rules: ## Show which rules of docs/spec no test cites; fail on an unknown one
 	go run ./test/rules

@@ -11,7 +11,12 @@
 //	go run ./test/services -minio .cache/bin/minio -- go test ./test/objects
 //
 // starts that MinIO too, and passes its address on in EDGE_TEST_S3_URL, with the
-// key pair of its administrator in it: http://KEY:SECRET@127.0.0.1:PORT.
+// key pair of its administrator in it: http://KEY:SECRET@127.0.0.1:PORT. And
+//
+//	go run ./test/services -sqs tools/sqs -- go test -tags sqs ./transports/sqs
+//
+// starts the SQS server of that npm package, and passes its address on in
+// EDGE_TEST_SQS_URL.
 //
 // When the command is `go test`, its output is condensed: one line for each
 // package, the full output of each test that failed, and at the end the tests
@@ -37,17 +42,21 @@ const exitHarness = 69
 
 func main() {
 	binary := flag.String("minio", "", "the MinIO binary to start, if any")
+	queues := flag.String("sqs", "", "the folder of the SQS server to start, if any")
 	flag.Usage = func() {
-		fmt.Fprintln(os.Stderr, "usage: go run ./test/services [-minio BINARY] -- COMMAND [ARGUMENT]...")
+		fmt.Fprintln(os.Stderr, "usage: go run ./test/services [-minio BINARY] [-sqs FOLDER] -- COMMAND [ARGUMENT]...")
 	}
 	flag.Parse()
 	if flag.NArg() == 0 {
 		flag.Usage()
 		os.Exit(2)
 	}
-	all := servers
+	all := slices.Clone(servers)
 	if *binary != "" {
-		all = append(slices.Clone(servers), minio(*binary))
+		all = append(all, minio(*binary))
+	}
+	if *queues != "" {
+		all = append(all, sqs(*queues))
 	}
 	code, err := run(flag.Args(), all)
 	if err != nil {

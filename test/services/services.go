@@ -15,6 +15,7 @@ const (
 	mysqlVariable = "EDGE_TEST_MYSQL_DSN"
 	redisVariable = "EDGE_TEST_REDIS_URL"
 	s3Variable    = "EDGE_TEST_S3_URL"
+	sqsVariable   = "EDGE_TEST_SQS_URL"
 )
 
 // folderPrefix names the temporary folders of running harnesses, keptPrefix
@@ -52,6 +53,13 @@ var servers = []server{
 func minio(binary string) server {
 	return server{variable: s3Variable, start: func(ctx context.Context, dir string) (*daemon.Daemon, string, error) {
 		return daemon.MinIO(ctx, dir, binary)
+	}}
+}
+
+// sqs is the SQS server of the npm package that `make tools-sqs` has installed.
+func sqs(folder string) server {
+	return server{variable: sqsVariable, start: func(ctx context.Context, dir string) (*daemon.Daemon, string, error) {
+		return daemon.SQS(ctx, dir, folder)
 	}}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/teamsync/edge-workers/pkg/artifact"
 	"github.com/teamsync/edge-workers/pkg/artifact/artifacttest"
+	"github.com/teamsync/edge-workers/pkg/awsclient"
 )
 
 func valid() Options {
@@ -208,20 +209,20 @@ func TestSendBuffer(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
 	conn := &buffered{Conn: near}
-	d := dialer{limits: production, open: conn.dial}
-	opened, err := d.dial(t.Context(), "tcp", "x")
-	if err != nil || conn.size != sendBuffer {
+	dial := newTransport(&Network{Dial: conn.dial}, production).DialContext
+	opened, err := dial(t.Context(), "tcp", "x")
+	if err != nil || conn.size != awsclient.SendBuffer {
 		t.Fatalf("buffer of %d bytes, %v", conn.size, err)
 	}
 	const kernel = 2 // Linux keeps twice what it is asked for
-	if perSecond := artifact.MaxBundleSize / int64(callTimeout.Seconds()); kernel*sendBuffer/int64(readTimeout.Seconds()) > perSecond {
+	if perSecond := artifact.MaxBundleSize / int64(callTimeout.Seconds()); kernel*awsclient.SendBuffer/int64(readTimeout.Seconds()) > perSecond {
 		t.Error("the buffer drains slower than a call may be")
 	}
 	if err := opened.Close(); err != nil {
 		t.Fatal(err)
 	}
 	conn.fail = net.ErrClosed
-	if _, err = d.dial(t.Context(), "tcp", "x"); err == nil {
+	if _, err = dial(t.Context(), "tcp", "x"); err == nil {
 		t.Error("an unbounded buffer is accepted")
 	}
 }

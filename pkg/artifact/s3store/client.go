@@ -2,8 +2,6 @@ package s3store
 
 import (
 	"context"
-	"crypto/tls"
-	"net"
 	"net/http"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -12,6 +10,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/teamsync/edge-workers/pkg/awsclient"
 )
 
 // client is what stores with equal options share: the SDK's client with its
@@ -37,11 +37,7 @@ func newClient(o Options, l limits) *client {
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return pair, nil
 		}),
-		HTTPClient: &http.Client{
-			Transport: transport,
-			// A redirect would take a signed request, and the content, elsewhere.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+		HTTPClient: awsclient.ClientOf(transport),
 		// The default adds checksum headers and trailers that R2 and older
 		// services refuse.
 		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
@@ -58,28 +54,11 @@ func newClient(o Options, l limits) *client {
 }
 
 func newTransport(network *Network, l limits) *http.Transport {
-	var way Network
+	wire := awsclient.Wire{Connect: l.connect, Silence: l.read, MaxIdle: maxIdleConns}
 	if network != nil {
-		way = *network
+		wire.RootCAs, wire.Dial = network.RootCAs, network.Dial
 	}
-	if way.Dial == nil {
-		way.Dial = (&net.Dialer{}).DialContext
-	}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true) // over HTTP/2 one silent stream would share its connection's deadlines with lively ones
-	return &http.Transport{
-		Proxy:                  nil, // by name, so that the environment's proxy is not used
-		DialContext:            dialer{limits: l, open: way.Dial}.dial,
-		TLSClientConfig:        &tls.Config{RootCAs: way.RootCAs, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:    l.connect,
-		ResponseHeaderTimeout:  l.read,
-		IdleConnTimeout:        idleTimeout,
-		MaxIdleConns:           maxIdleConns,
-		MaxIdleConnsPerHost:    maxIdleConns,
-		MaxResponseHeaderBytes: 64 << 10,
-		DisableCompression:     true, // a stored .tar.gz is compressed as it is
-		Protocols:              protocols,
-	}
+	return wire.Transport()
 }
 
 // signPayload signs the body's hash over TLS too, where the SDK would leave it

@@ -28,10 +28,6 @@ const (
 // outcome must be read back.
 const MaxDuration = callTimeout + settleTimeout
 
-// idleTimeout closes a connection that waits for its next request. It is under
-// readTimeout, whose end would look like a failure of that request.
-const idleTimeout = 10 * time.Second
-
 // limits are the above as values, which a test shortens.
 type limits struct {
 	connect, read, call, settle time.Duration

@@ -1,4 +1,4 @@
-package s3store
+package awsclient
 
 import (
 	"context"
@@ -42,31 +42,26 @@ func (c *idleConn) Write(p []byte) (int, error) {
 	}
 }
 
-// sendBuffer bounds, in bytes, what the system takes off our hands before the
+// SendBuffer bounds, in bytes, what the system takes off our hands before the
 // service has it. net/http believes that to be sent and starts to wait for the
 // reply: with a buffer of megabytes, as systems grow them, the end of a slow
 // but healthy upload would still be on its way when the wait is over.
-const sendBuffer = 256 << 10
+const SendBuffer = 256 << 10
 
-// dialer opens bounded connections.
-type dialer struct {
-	limits limits
-	open   func(ctx context.Context, network, address string) (net.Conn, error)
-}
-
-func (d dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.limits.connect)
+// dial opens a bounded connection.
+func (w Wire) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.Connect)
 	defer cancel()
-	conn, err := d.open(ctx, network, address)
+	conn, err := w.Dial(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
 	if buffered, ok := conn.(interface{ SetWriteBuffer(bytes int) error }); ok {
-		err = buffered.SetWriteBuffer(sendBuffer)
+		err = buffered.SetWriteBuffer(SendBuffer)
 		if err != nil {
 			_ = conn.Close() // it was never used
 			return nil, err
 		}
 	}
-	return &idleConn{Conn: conn, idle: d.limits.read}, nil
+	return &idleConn{Conn: conn, idle: w.Silence}, nil
 }
