@@ -46,6 +46,8 @@ type Result struct {
 
 	Arrived, Refused             int
 	Completed, Failed, Uncertain int
+	// Exhausted are the failed ones whose attempts were used up by deaths.
+	Exhausted int
 	// Messages are publications, Redelivered what was given back to the
 	// transport and came again, DeadLettered what did not, and Deliveries what
 	// deployers took.

@@ -65,6 +65,7 @@ func (r *run) acquired() {
 	}
 	d.attempts++
 	if d.attempts > maxAttempts {
+		r.result.Exhausted++
 		r.end(failed)
 		return
 	}

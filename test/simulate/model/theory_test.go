@@ -251,6 +251,43 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
+// A backlog that outlives the grace is published again and again; what comes
+// twice is put away at once, and the stamps hold deployers up: the same system
+// with sweeps that leave it alone is done sooner.
+func TestBacklog(t *testing.T) {
+	t.Parallel()
+	p := Defaults()
+	p.Hours, p.Loss, p.Crash, p.Deployers, p.Departments = 4, 0, 0, 24, math.MaxInt32<<20
+	with := mustRun(t, p)
+	p.Grace = 24 * 3600
+	without := mustRun(t, p)
+	if with.Republished < with.Arrived || with.StampSeconds == 0 || without.Republished != 0 || without.StampSeconds != 0 {
+		t.Errorf("published again %d and %d times, %.0f and %.0f s on stamps", with.Republished, without.Republished, with.StampSeconds, without.StampSeconds)
+	}
+	if with.DeadLettered != 0 || with.Completed != with.Arrived || without.Completed != with.Completed {
+		t.Errorf("%d of %d completed, %d messages put aside", with.Completed, with.Arrived, with.DeadLettered)
+	}
+	if Mean(with.Queue) < 1.5*Mean(without.Queue) || with.Lasted < without.Lasted {
+		t.Errorf("mean waits %.0f and %.0f s, done after %.0f and %.0f s", Mean(with.Queue), Mean(without.Queue), with.Lasted, without.Lasted)
+	}
+}
+
+// S2-204, S2-205: where no process dies, a deployment fails at its second
+// refusal and never takes a third lease.
+func TestRefusedTwice(t *testing.T) {
+	t.Parallel()
+	p := Defaults()
+	p.Hours, p.Tokens, p.Loss, p.Crash = 3, 2, 0, 0
+	r := mustRun(t, p)
+	if r.Failed == 0 || r.Uncertain == 0 || r.Exhausted != 0 {
+		t.Errorf("%d failed, %d uncertain, %d took a third lease", r.Failed, r.Uncertain, r.Exhausted)
+	}
+	p.Tokens, p.Crash = 0, 0.4 // the control: deaths use leases up
+	if r := mustRun(t, p); r.Exhausted == 0 || r.Exhausted != r.Failed {
+		t.Errorf("%d failed, %d of them for their attempts", r.Failed, r.Exhausted)
+	}
+}
+
 func TestClock(t *testing.T) {
 	t.Parallel()
 	var c clock
