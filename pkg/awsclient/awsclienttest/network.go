@@ -23,12 +23,17 @@ type Network struct {
 	running sync.WaitGroup
 }
 
+// latency comes before each answer. Without it an answer could overtake the end
+// of its request, upon which net/http ends the connection: so quick is no service.
+const latency = time.Millisecond
+
 // Serve makes a network on which handler answers, until Close.
 func Serve(handler http.Handler) *Network {
 	n := &Network{conns: make(chan net.Conn), ended: make(chan struct{})}
 	n.server = &http.Server{ReadHeaderTimeout: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n.running.Add(1)
 		defer n.running.Done()
+		<-time.After(latency)
 		handler.ServeHTTP(w, r)
 	})}
 	n.running.Go(func() { _ = n.server.Serve(listener{n}) })
