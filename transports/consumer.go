@@ -2,15 +2,21 @@ package transports
 
 import (
 	"context"
+	"errors"
 	"time"
 )
+
+// ErrCutOff says that a drain's limit came before the end of the message in
+// flight: its row is left to the recovery sweep.
+var ErrCutOff = errors.New("the message in flight was cut off")
 
 // Consumer takes a broker's messages one at a time (S1-254).
 type Consumer interface {
 	// Consume runs messages until ctx ends, and then drains: what the broker
 	// still delivers is given back (S1-258), the message in flight goes on to
 	// its end or to the drain limit (S1-259), and only then Consume returns
-	// (S1-260). nil says that nothing was cut off.
+	// (S1-260). nil says that nothing was cut off, ErrCutOff that something was.
+	// A broker that is away is waited for.
 	Consume(ctx context.Context) error
 	// Ready tells whether the broker can be reached and has the queue.
 	Ready(ctx context.Context) error

@@ -1,23 +1,20 @@
-// Command api is the control plane: it serves the REST API and the gateway, and
-// with the in-process transport it also does the deployments and runs the
-// recovery sweeps, so that one process is a whole control plane (D1). Its
-// settings come from the environment; docs/configuration.md lists them.
+// Command api is the control plane: it serves the REST API and the gateway. With
+// the in-process transport it also does the deployments and runs the recovery
+// sweeps, so that one process is a whole control plane; with a broker it
+// publishes them to the deployers (D1). Its settings come from the environment;
+// docs/configuration.md lists them.
 package main
 
 import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/teamsync/edge-workers/pkg/config"
-	"github.com/teamsync/edge-workers/pkg/observe"
 	"github.com/teamsync/edge-workers/pkg/process"
 	"github.com/teamsync/edge-workers/pkg/setup"
 )
@@ -44,28 +41,16 @@ func run(ctx context.Context, settings config.Settings, errs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	log, registry := observe.NewLogger(errs, level), observe.NewRegistry("api")
-	health := observe.NewHealth(observe.DefaultCheckTimeout, log)
-	system, err := setup.New(ctx, setup.Params{Settings: settings, Registry: registry, Health: health, Log: log})
+	sight := process.NewSight("api", level, errs)
+	system, err := setup.New(ctx, setup.Params{Settings: settings, Registry: sight.Registry, Health: sight.Health, Log: sight.Log})
 	if err != nil {
 		return err
 	}
-	group, serving := errgroup.WithContext(ctx)
-	for _, l := range []struct {
-		name, address string
-		handler       http.Handler
-	}{
-		{"api", settings.HTTP.ListenAddr, system.Handler},
-		{"metrics", settings.HTTP.MetricsAddr, observe.Admin(health, registry, log)},
-	} {
-		group.Go(func() error {
-			return observe.Serve(serving, observe.ServerParams{Name: l.name, Addr: l.address, Handler: l.handler, Log: log})
-		})
-	}
+	var work []process.Work
 	if settings.HTTP.Serves(config.Management) { // a gateway alone has no jobs
-		group.Go(func() error { system.Sweep(serving); return nil })
+		work = append(work, func(ctx context.Context) error { system.Sweep(ctx); return nil })
 	}
-	err = group.Wait()
+	err = sight.Serve(ctx, settings.HTTP.MetricsAddr, []process.Listener{{Name: "api", Addr: settings.HTTP.ListenAddr, Handler: system.Handler}}, work...)
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
 	defer cancel()
 	return errors.Join(err, system.Close(closing))

@@ -2,46 +2,29 @@ package main
 
 import (
 	"io"
-	"maps"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/teamsync/edge-workers/pkg/auth"
-	"github.com/teamsync/edge-workers/pkg/control"
-	"github.com/teamsync/edge-workers/pkg/database/databasetest"
 	"github.com/teamsync/edge-workers/pkg/process"
 	"github.com/teamsync/edge-workers/pkg/process/processtest"
 )
 
 func TestMain(m *testing.M) { processtest.Main(m, main) }
 
-const hostToken = "test-token-0123456789"
-
 // settings is the least environment of an api, changed by the pairs; an empty
 // value takes a variable away.
 func settings(t *testing.T, pairs ...string) map[string]string {
 	t.Helper()
-	keys := t.TempDir()
-	_, err := control.LoadOrCreateKey(filepath.Join(keys, "control.pem"))
+	key := filepath.Join(t.TempDir(), "auth.pem")
+	_, err := auth.GenerateKeyFile(key)
 	must(t, err)
-	_, err = auth.GenerateKeyFile(filepath.Join(keys, "auth.pem"))
-	must(t, err)
-	environment := map[string]string{
-		"EDGE_WORKERS_DATABASE_URL": databasetest.MySQLURL(t), "EDGE_WORKERS_REDIS_URL": os.Getenv("EDGE_TEST_REDIS_URL"),
-		"EDGE_WORKERS_CONTROL_SIGNING_KEY_FILE": filepath.Join(keys, "control.pem"), "EDGE_WORKERS_AUTH_LOCAL_KEY_FILE": filepath.Join(keys, "auth.pem"),
-		"EDGE_WORKERS_PROVIDER": "onprem", "EDGE_WORKERS_EDGE_HOST_URL": "http://127.0.0.1:9", "EDGE_WORKERS_EDGE_HOST_DISPATCH_URL": "http://127.0.0.1:9",
-		"EDGE_WORKERS_EDGE_HOST_API_TOKEN": hostToken, "EDGE_WORKERS_EDGE_HOST_IDENTITY": "host-1",
-		"EDGE_WORKERS_LISTEN_ADDR": "127.0.0.1:0", "EDGE_WORKERS_METRICS_ADDR": "127.0.0.1:0", "EDGE_WORKERS_NPM_CACHE_DIR": t.TempDir(),
-	}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		environment[pairs[i]] = pairs[i+1]
-	}
-	maps.DeleteFunc(environment, func(_, value string) bool { return value == "" })
-	return environment
+	return processtest.Environment(t, append([]string{
+		"EDGE_WORKERS_AUTH_LOCAL_KEY_FILE", key, "EDGE_WORKERS_LISTEN_ADDR", "127.0.0.1:0", "EDGE_WORKERS_NPM_CACHE_DIR", t.TempDir(),
+	}, pairs...)...)
 }
 
 func must(t *testing.T, err error) {
@@ -112,7 +95,7 @@ func TestServesAndStops(t *testing.T) {
 	if code := first.Stop(); code != 0 {
 		t.Errorf("exit code %d after SIGTERM\n%s", code, first.Log())
 	}
-	if log := first.Log(); strings.Contains(log, hostToken) || strings.Contains(log, manager) || !strings.Contains(log, `"server stopped"`) {
+	if log := first.Log(); strings.Contains(log, processtest.HostToken) || strings.Contains(log, manager) || !strings.Contains(log, `"server stopped"`) {
 		t.Errorf("the log has a secret, or no end:\n%s", log)
 	}
 
@@ -162,7 +145,7 @@ func TestStartIsRefused(t *testing.T) {
 		"no database":       {[]string{"EDGE_WORKERS_DATABASE_URL", ""}, nil, process.ExitUsage, "EDGE_WORKERS_DATABASE_URL is not set"},
 		"misspelt":          {[]string{"EDGE_WORKERS_REDIS", "x"}, nil, process.ExitUsage, "EDGE_WORKERS_REDIS is not a setting"},
 		"role":              {[]string{"EDGE_WORKERS_ROLES", "all"}, []string{"--check-config"}, process.ExitUsage, "EDGE_WORKERS_ROLES"},
-		"transport":         {[]string{"DEFAULT_BACKGROUND_WORKER_TYPE", "pubsub"}, nil, process.ExitUsage, "DEFAULT_BACKGROUND_WORKER_TYPE"},
+		"transport":         {[]string{"DEFAULT_BACKGROUND_WORKER_TYPE", "pubsub"}, nil, process.ExitUsage, "EDGE_WORKERS_PUBSUB_PROJECT is not set"},
 		"argument":          {nil, []string{"serve"}, process.ExitUsage, "takes no arguments"},
 		"no key":            {[]string{"EDGE_WORKERS_CONTROL_SIGNING_KEY_FILE", "/nowhere/key.pem"}, nil, process.ExitFailed, "EDGE_WORKERS_CONTROL_SIGNING_KEY_FILE"},
 		"database is away":  {[]string{"EDGE_WORKERS_DATABASE_URL", "root:hunter2@tcp(127.0.0.1:9)/x"}, nil, process.ExitFailed, "127.0.0.1:9"},

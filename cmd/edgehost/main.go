@@ -8,19 +8,15 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/teamsync/edge-workers/pkg/config"
 	"github.com/teamsync/edge-workers/pkg/edgehost"
 	"github.com/teamsync/edge-workers/pkg/edgehost/egress"
 	"github.com/teamsync/edge-workers/pkg/edgehost/workerd"
-	"github.com/teamsync/edge-workers/pkg/observe"
 	"github.com/teamsync/edge-workers/pkg/process"
 )
 
@@ -44,10 +40,10 @@ func run(ctx context.Context, settings config.HostSettings, errs io.Writer) erro
 	if err != nil {
 		return err
 	}
-	log, registry := observe.NewLogger(errs, level), observe.NewRegistry("edgehost")
+	sight := process.NewSight("edgehost", level, errs)
 	params := edgehost.Params{
 		DataDir: settings.Host.DataDir, Workerd: binary, Token: settings.Host.APIToken.Reveal(),
-		Egress: egress.Policy{Allow: ranges}, Logger: log, Registerer: registry,
+		Egress: egress.Policy{Allow: ranges}, Logger: sight.Log, Registerer: sight.Registry,
 	}
 	if settings.Host.Isolated() {
 		params.Isolation = &edgehost.Isolation{}
@@ -56,22 +52,11 @@ func run(ctx context.Context, settings config.HostSettings, errs io.Writer) erro
 	if err != nil {
 		return err
 	}
-	health := observe.NewHealth(observe.DefaultCheckTimeout, log)
-	health.Add("data folder", func(context.Context) error { _, err := host.Capacity(); return err })
-	group, serving := errgroup.WithContext(ctx)
-	for _, l := range []struct {
-		name, address string
-		handler       http.Handler
-	}{
-		{"script API", settings.Host.APIAddr, host.ControlHandler()},
-		{"dispatch", settings.Host.DispatchAddr, host.DispatchHandler()},
-		{"metrics", settings.Host.MetricsAddr, observe.Admin(health, registry, log)},
-	} {
-		group.Go(func() error {
-			return observe.Serve(serving, observe.ServerParams{Name: l.name, Addr: l.address, Handler: l.handler, Log: log})
-		})
-	}
-	err = group.Wait()
+	sight.Health.Add("data folder", func(context.Context) error { _, err := host.Capacity(); return err })
+	err = sight.Serve(ctx, settings.Host.MetricsAddr, []process.Listener{
+		{Name: "script API", Addr: settings.Host.APIAddr, Handler: host.ControlHandler()},
+		{Name: "dispatch", Addr: settings.Host.DispatchAddr, Handler: host.DispatchHandler()},
+	})
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 	defer cancel()
 	return errors.Join(err, host.Close(closing))

@@ -21,20 +21,17 @@ const (
 	Gateway    = "gateway"
 )
 
-// Legacy is the one transport of this release: jobs run in the API's process.
-const Legacy = "legacy"
-
-// brokers are the transports that the specification names and this release
-// does not have.
-var brokers = []string{"pubsub", "sqs", "batch"}
-
 // check finds everything that is wrong, all faults at once. The provider is not
 // among it: see the package comment.
-func (s Settings) check() error {
-	return errors.Join(
-		s.Database.check(), s.Redis.check(), s.Control.check(), s.Auth.check(),
-		s.HTTP.check(), s.Edge.check(), s.Transport.check(), s.NPM.check(), s.Log.check(),
-	)
+func (s Settings) check(binary Binary) error {
+	faults := []error{
+		s.Database.check(), s.Redis.check(), s.Control.check(), address("EDGE_WORKERS_METRICS_ADDR", s.HTTP.MetricsAddr),
+		s.checkTransport(binary), s.Log.check(),
+	}
+	if binary == API { // the others serve nobody and build nothing
+		faults = append(faults, s.Auth.check(), s.HTTP.check(), s.Edge.check(), s.NPM.check())
+	}
+	return errors.Join(faults...)
 }
 
 // SQLitePrefix begins the database URL of a file.
@@ -133,7 +130,6 @@ func (h HTTP) Serves(role string) bool { return slices.Contains(h.Roles, role) }
 
 func (h HTTP) check() error {
 	faults := []error{
-		address("EDGE_WORKERS_METRICS_ADDR", h.MetricsAddr),
 		address("EDGE_WORKERS_LISTEN_ADDR", h.ListenAddr),
 		distinct("EDGE_WORKERS_LISTEN_ADDR", h.ListenAddr, "EDGE_WORKERS_METRICS_ADDR", h.MetricsAddr),
 	}
@@ -165,14 +161,6 @@ func distinct(one, first, other, second string) error {
 		return nil
 	}
 	return fmt.Errorf("%s and %s are both %s", one, other, first)
-}
-
-func (t Transport) check() error {
-	const variable = "DEFAULT_BACKGROUND_WORKER_TYPE"
-	if slices.Contains(brokers, t.Type) {
-		return fmt.Errorf("%s is %s, which this release does not have: it runs jobs in the API's process (%s)", variable, t.Type, Legacy)
-	}
-	return oneOf(variable, t.Type, Legacy)
 }
 
 // SlogLevel gives the level for slog.

@@ -18,9 +18,16 @@ const prefix = "EDGE_WORKERS_"
 // Binary names the process that reads the settings, in its error messages.
 type Binary string
 
-// API is the control plane's process. It is the only one that Load serves so
-// far: it answers requests, does deployments and runs the recovery sweep.
-const API Binary = "api"
+// The processes of the control plane.
+const (
+	// API answers requests. With the legacy transport it does everything else
+	// too.
+	API Binary = "api"
+	// Deployer does deployments.
+	Deployer Binary = "deployer"
+	// Reconciler runs the recovery sweeps.
+	Reconciler Binary = "reconciler"
+)
 
 // Environment turns the entries of os.Environ into a map.
 func Environment(entries []string) map[string]string { return env.ToMap(entries) }
@@ -33,7 +40,7 @@ func Load(environment map[string]string, binary Binary) (Settings, error) {
 	if err != nil {
 		return Settings{}, err
 	}
-	err = settings.check()
+	err = settings.check(binary)
 	if err != nil {
 		return Settings{}, fmt.Errorf("settings of the %s: %w", binary, err)
 	}

@@ -36,7 +36,8 @@ func with(pairs ...string) map[string]string {
 	return environment
 }
 
-// S0-02, S1-021, S2-001: cloudflare by default. S1-250: legacy.
+// S0-02, S1-021, S2-001: cloudflare by default. S1-250: legacy. S1-255, S1-256:
+// the limits of lease and drain.
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	settings, err := Load(with(), API)
@@ -50,7 +51,7 @@ func TestDefaults(t *testing.T) {
 		Control:   Control{SigningKeyFile: "/keys/signing.pem"},
 		Auth:      Auth{JWKSURL: "https://id.example/keys", Issuer: "https://id.example/", Audience: "edge-workers"},
 		HTTP:      HTTP{ListenAddr: ":8080", MetricsAddr: ":9090", Roles: []string{"management", "gateway"}},
-		Transport: Transport{Type: "legacy"},
+		Transport: Transport{Type: "legacy", MaxLease: "3300", Drain: "3300"},
 		NPM:       NPM{Registry: "https://registry.npmjs.org"},
 		Log:       Log{Level: "info"},
 	}
@@ -165,11 +166,7 @@ func TestRefusals(t *testing.T) {
 		{"unknown role", []string{"EDGE_WORKERS_ROLES", "management,admin"}, []string{`EDGE_WORKERS_ROLES must be one of management, gateway, not "admin"`}},
 		{"role twice", []string{"EDGE_WORKERS_ROLES", "gateway,gateway"}, []string{"EDGE_WORKERS_ROLES has gateway twice"}},
 
-		// Names that the specification has, and this release has not.
-		{"pubsub", []string{"DEFAULT_BACKGROUND_WORKER_TYPE", "pubsub"}, []string{"DEFAULT_BACKGROUND_WORKER_TYPE is pubsub", "this release", "the API's process (legacy)"}},
-		{"sqs", []string{"DEFAULT_BACKGROUND_WORKER_TYPE", "sqs"}, []string{"DEFAULT_BACKGROUND_WORKER_TYPE is sqs", "this release"}},
-		{"batch", []string{"DEFAULT_BACKGROUND_WORKER_TYPE", "batch"}, []string{"DEFAULT_BACKGROUND_WORKER_TYPE is batch", "this release"}},
-		{"no transport", []string{"DEFAULT_BACKGROUND_WORKER_TYPE", "kafka"}, []string{`DEFAULT_BACKGROUND_WORKER_TYPE must be one of legacy, not "kafka"`}},
+		{"no transport", []string{"DEFAULT_BACKGROUND_WORKER_TYPE", "kafka"}, []string{`DEFAULT_BACKGROUND_WORKER_TYPE must be one of legacy, pubsub, sqs, batch, not "kafka"`}},
 
 		{"log level", []string{"EDGE_WORKERS_LOG_LEVEL", "INFO"}, []string{"EDGE_WORKERS_LOG_LEVEL"}},
 		{"everything at once", []string{"EDGE_WORKERS_LOG_LEVEL", "x", "EDGE_WORKERS_ROLES", "y", "EDGE_WORKERS_REDIS_URL", ""}, []string{"EDGE_WORKERS_LOG_LEVEL", "EDGE_WORKERS_ROLES", "EDGE_WORKERS_REDIS_URL"}},
@@ -244,7 +241,7 @@ func TestConstantsAreNoSettings(t *testing.T) {
 		}
 	}
 	for _, name := range Variables() {
-		if forbidden.MatchString(name) {
+		if forbidden.MatchString(name) && name != "PUBSUB_MAX_LEASE_SECONDS" { // a message's lease, not a row's (S1-255)
 			t.Errorf("%s can be set", name)
 		}
 	}
@@ -274,9 +271,7 @@ func TestVariablesAreUnique(t *testing.T) {
 // believed to do something.
 func TestNothingIsPromised(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{
-		"EDGE_WORKERS_EVIDENCE_BUCKET", "EDGE_WORKERS_PUBSUB_TOPIC", "EDGE_WORKERS_SQS_QUEUE_URL", "EDGE_WORKERS_BATCH_JOB_QUEUE",
-	} {
+	for _, name := range []string{"EDGE_WORKERS_EVIDENCE_BUCKET", "EDGE_WORKERS_PUBSUB_MAX_MESSAGES"} {
 		_, err := Load(with(name, "x"), API)
 		if err == nil || !strings.Contains(err.Error(), name+" is not a setting") {
 			t.Errorf("%s: %v", name, err)

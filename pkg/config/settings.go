@@ -23,6 +23,10 @@ type Settings struct {
 	HTTP      HTTP
 	Edge      Edge
 	Transport Transport
+	PubSub    PubSub
+	AWS       AWS
+	SQS       SQS
+	Batch     Batch
 	NPM       NPM
 	Log       Log
 }
@@ -198,12 +202,68 @@ type Edge struct {
 
 // Transport is how deployments reach the process that does them. A message is a
 // hint: the durable row is in the database, and a lost message is sent again.
+// Two environments never share a queue (S1-023).
 type Transport struct {
-	// How: legacy, the default (S1-250), which runs jobs in the API's own
-	// process, so that one process is a whole control plane. The other names
-	// that are reserved for it (pubsub, sqs, batch) stop the start, because
-	// this release has no such transport.
+	// How: legacy, the default (S1-250), which runs jobs and sweeps in the api's
+	// own process, so that one process is a whole control plane; or pubsub, sqs
+	// or batch, with which the api only publishes, deployer processes do the
+	// deployments, and reconciler processes run the sweeps. All processes of an
+	// environment have the same value.
 	Type string `env:"DEFAULT_BACKGROUND_WORKER_TYPE" envDefault:"legacy"`
+	// For how many seconds a message in work is kept from other deployers
+	// (S1-255): 60 to 43200. A longer deployment goes on, beside a second
+	// delivery, which its lease holds off.
+	MaxLease string `env:"PUBSUB_MAX_LEASE_SECONDS" envDefault:"3300"`
+	// For how many seconds a deployer that was told to stop lets the deployment
+	// in flight go on (S1-256): 1 to 3540, which must end before the 3600 s of
+	// grace after which it is killed (S1-257). It holds for sqs and batch too.
+	Drain string `env:"PUBSUB_DRAIN_TIMEOUT_SECONDS" envDefault:"3300"`
+}
+
+// PubSub is Google Cloud Pub/Sub. Processes sign in with the application's default
+// credentials: workload identity, or a key file.
+type PubSub struct {
+	// The Google Cloud project of topic and subscription. Needed with pubsub.
+	Project string `env:"EDGE_WORKERS_PUBSUB_PROJECT"`
+	// The topic's id: where api and reconciler publish. Needed by them with
+	// pubsub.
+	Topic string `env:"EDGE_WORKERS_PUBSUB_TOPIC"`
+	// The id of the topic's one subscription: what deployers take from. Needed
+	// by them with pubsub. It has a dead-letter topic.
+	Subscription string `env:"EDGE_WORKERS_PUBSUB_SUBSCRIPTION"`
+	// The host:port of an emulator, which is spoken to without TLS and
+	// credentials. Left out in production.
+	Endpoint string `env:"EDGE_WORKERS_PUBSUB_ENDPOINT"`
+}
+
+// AWS is what SQS and Batch have in common. Processes sign in with the SDK's
+// standard chain: a role of the pod, the job or the machine, or AWS_ACCESS_KEY_ID and
+// AWS_SECRET_ACCESS_KEY.
+type AWS struct {
+	// The region. Needed with sqs and batch.
+	Region string `env:"EDGE_WORKERS_AWS_REGION"`
+	// The origin of an emulator. Left out in production.
+	Endpoint string `env:"EDGE_WORKERS_AWS_ENDPOINT"`
+}
+
+// SQS is Amazon SQS.
+type SQS struct {
+	// The queue's URL. Needed with sqs. A standard queue with a redrive policy.
+	QueueURL string `env:"EDGE_WORKERS_SQS_QUEUE_URL"`
+}
+
+// Batch is AWS Batch, where each deployment is a job of its own.
+type Batch struct {
+	// The job queue's name or ARN. Needed by api and reconciler with batch.
+	JobQueue string `env:"EDGE_WORKERS_BATCH_JOB_QUEUE"`
+	// The job definition's name, name:revision or ARN. Its command runs one
+	// deployment. Needed by api and reconciler with batch.
+	JobDefinition string `env:"EDGE_WORKERS_BATCH_JOB_DEFINITION"`
+	// Set by Batch itself in each job: the job's id. The second attempt of a job
+	// may take over what its first one left (S1-065).
+	JobID string `env:"AWS_BATCH_JOB_ID"`
+	// Set by Batch itself: which attempt of the job runs, from 1 on.
+	JobAttempt string `env:"AWS_BATCH_JOB_ATTEMPT"`
 }
 
 // NPM is where the npm packages of projects come from. Only packages of a

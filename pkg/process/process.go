@@ -18,10 +18,18 @@ const (
 	ExitUsage  = 2 // the command line or the settings are wrong
 )
 
+// Exit is the error with which Run ends the process with a code of its own. It
+// has been explained in the log.
+type Exit int
+
+func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
 // Server is a program that serves until it is stopped. S is its settings.
 type Server[S any] struct {
 	// Name is the program's, and About what its version line says besides.
 	Name, About string
+	// Flags, when set, adds flags of the program's own.
+	Flags func(flags *flag.FlagSet)
 	// Load reads the settings from the environment.
 	Load func(environment map[string]string) (S, error)
 	// Run serves until ctx ends and writes the log to errs.
@@ -35,6 +43,9 @@ func (s Server[S]) Start(ctx context.Context, args []string, environment map[str
 	flags.SetOutput(errs)
 	check := flags.Bool("check-config", false, "check the settings and exit")
 	version := flags.Bool("version", false, "print the version and exit")
+	if s.Flags != nil {
+		s.Flags(flags)
+	}
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -56,6 +67,10 @@ func (s Server[S]) Start(ctx context.Context, args []string, environment map[str
 		return 0
 	}
 	err = s.Run(ctx, settings, errs)
+	var exit Exit
+	if errors.As(err, &exit) {
+		return int(exit)
+	}
 	if err != nil {
 		_, _ = fmt.Fprintf(errs, "%s: %v\n", s.Name, err)
 		return ExitFailed

@@ -138,7 +138,7 @@ func (t *Transport) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		t.cancel()
 		<-drained
-		return fmt.Errorf("drain the jobs: %w", ctx.Err())
+		return fmt.Errorf("drain the jobs: %w: %w", transports.ErrCutOff, ctx.Err())
 	}
 }
 

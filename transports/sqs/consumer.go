@@ -24,9 +24,6 @@ type Consumer struct {
 
 var _ transports.Consumer = (*Consumer)(nil)
 
-// errCutOff says that the drain's limit ended a message's work.
-var errCutOff = errors.New("SQS: the drain's limit cut off the message in flight; it is delivered again")
-
 const (
 	// pollWait is the longest that SQS lets a receive wait for a message.
 	pollWait = 20 * time.Second
@@ -150,7 +147,7 @@ func (c *Consumer) take(ctx context.Context, message types.Message) error {
 	cutOff := work.Err() != nil && verdict == transports.Retry
 	c.settle(context.WithoutCancel(ctx), message, verdict)
 	if cutOff {
-		return errCutOff
+		return transports.ErrCutOff
 	}
 	return nil
 }

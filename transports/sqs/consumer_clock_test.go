@@ -336,7 +336,7 @@ func TestDrainLimit(t *testing.T) {
 		b.publish("stuck")
 		time.Sleep(time.Second)
 		took, err := b.stop()
-		if !errors.Is(err, errCutOff) || took < transports.DefaultDrain || took > transports.DefaultDrain+time.Second {
+		if !errors.Is(err, transports.ErrCutOff) || took < transports.DefaultDrain || took > transports.DefaultDrain+time.Second {
 			b.Errorf("%v after %s", err, took)
 		}
 		b.expect("retry", b.count("retry"), 1.0)

@@ -277,8 +277,8 @@ func (s *suite) drainHasALimit() {
 	s.publish("stuck")
 	r.await(1)
 	r.stop()
-	if r.count("retry") != 1 {
-		s.Errorf("retry %v", r.count("retry"))
+	if r.count("retry") != 1 || !errors.Is(r.err, transports.ErrCutOff) {
+		s.Errorf("retry %v, %v", r.count("retry"), r.err)
 	}
 	if s.features.Durable {
 		next := s.start(nil)
