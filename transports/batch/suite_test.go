@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,9 +73,17 @@ type consumer struct {
 }
 
 func (c consumer) Consume(ctx context.Context) error {
+	var cutOff atomic.Bool
 	c.service.Run(ctx, 2, func(_ context.Context, job batchtest.Job, _ int) int {
-		return batch.Run(ctx, c.receiver, c.drain, argument(job))
+		code := batch.Run(ctx, c.receiver, c.drain, argument(job))
+		if ctx.Err() != nil && code != batch.ExitDone {
+			cutOff.Store(true)
+		}
+		return code
 	})
+	if cutOff.Load() {
+		return transports.ErrCutOff
+	}
 	return nil
 }
 
