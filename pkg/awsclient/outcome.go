@@ -71,7 +71,7 @@ const NoAnswer = "no answer"
 // same twice.
 func Kind(err error) string {
 	var response *smithyhttp.ResponseError
-	if errors.As(err, &response) && response.HTTPStatusCode() != 0 {
+	if errors.As(err, &response) && response.HTTPStatusCode() >= http.StatusMultipleChoices { // else the answer broke off
 		return strings.TrimSpace(fmt.Sprintf("HTTP %d %s", response.HTTPStatusCode(), Code(err)))
 	}
 	return NoAnswer

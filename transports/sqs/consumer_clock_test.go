@@ -4,24 +4,18 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/teamsync/edge-workers/pkg/awsclient"
+	"github.com/teamsync/edge-workers/pkg/awsclient/awsclienttest"
 	"github.com/teamsync/edge-workers/pkg/observe/observetest"
 	"github.com/teamsync/edge-workers/transports"
 )
-
-var anybody = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-	return aws.Credentials{AccessKeyID: "anybody", SecretAccessKey: "anything"}, nil
-})
 
 var errLater = errors.New("later")
 
@@ -46,20 +40,13 @@ func bubble(t *testing.T, handle transports.Handler, change func(*Params), test 
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{T: t, model: newModel(), registry: prometheus.NewRegistry(), ended: make(chan error, 1), started: time.Now()}
-		network := newPipes()
-		var running sync.WaitGroup // nothing may be left of a bubble
-		server := &http.Server{ReadHeaderTimeout: time.Hour, ErrorLog: nil, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			running.Add(1)
-			defer running.Done()
-			b.ServeHTTP(w, r)
-		})}
-		running.Go(func() { _ = server.Serve(network) })
+		network := awsclienttest.Serve(b)
 		log := slog.New(slog.NewTextHandler(&b.log, nil))
 		receiver, err := transports.NewReceiver(transports.ReceiverParams{Transport: "sqs", Handler: handle, Registerer: b.registry, Log: log})
 		if err != nil {
 			t.Fatal(err)
 		}
-		queue := Queue{URL: "http://sqs:1/queue", dial: network.dial, Service: awsclient.Service{Region: "r", Endpoint: "http://sqs:1", Credentials: anybody}}
+		queue := Queue{URL: "http://sqs:1/queue", dial: network.Dial, Service: awsclient.Service{Region: "r", Endpoint: "http://sqs:1", Credentials: awsclienttest.Anybody}}
 		p := Params{Queue: queue, Receiver: receiver, Log: log}
 		if change != nil {
 			change(&p)
@@ -77,9 +64,7 @@ func bubble(t *testing.T, handle transports.Handler, change func(*Params), test 
 			b.cancel()
 		}
 		_ = b.consumer.Close()
-		_ = server.Close()
-		_ = network.Close()
-		running.Wait()
+		network.Close()
 		time.Sleep(time.Minute) // idle connections end
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/teamsync/edge-workers/pkg/awsclient"
+	"github.com/teamsync/edge-workers/pkg/awsclient/awsclienttest"
 	"github.com/teamsync/edge-workers/transports"
 	"github.com/teamsync/edge-workers/transports/sqs"
 	"github.com/teamsync/edge-workers/transports/transporttest"
@@ -35,7 +36,7 @@ type broker struct {
 
 func open(t testing.TB, attributes map[string]string) *broker {
 	t.Helper()
-	service := awsclient.Service{Region: "us-east-1", Endpoint: os.Getenv(variable), Credentials: anybody()}
+	service := awsclient.Service{Region: "us-east-1", Endpoint: os.Getenv(variable), Credentials: awsclienttest.Anybody}
 	if service.Endpoint == "" {
 		t.Fatalf("%s is not set: run `make test-sqs`", variable)
 	}
@@ -62,12 +63,6 @@ func open(t testing.TB, attributes map[string]string) *broker {
 		t.Fatal(err)
 	}
 	return b
-}
-
-func anybody() aws.CredentialsProvider {
-	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-		return aws.Credentials{AccessKeyID: "anybody", SecretAccessKey: "anything"}, nil
-	})
 }
 
 func (b *broker) create(t testing.TB, name string, attributes map[string]string) string {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/teamsync/edge-workers/pkg/awsclient/awsclienttest"
 	"github.com/teamsync/edge-workers/transports"
 )
 
@@ -70,13 +71,13 @@ func TestParams(t *testing.T) {
 	const good = "https://sqs.eu-west-1.amazonaws.com/123456789012/edge-workers"
 	for _, url := range []string{"", "edge-workers", "arn:aws:sqs:eu-west-1:123456789012:edge-workers", "https://sqs.eu-west-1.amazonaws.com/", good + ".fifo", "ftp" + good[5:]} {
 		q := Queue{URL: url}
-		q.Region, q.Credentials = "eu-west-1", anybody
+		q.Region, q.Credentials = "eu-west-1", awsclienttest.Anybody
 		if _, err := NewPublisher(t.Context(), q); err == nil {
 			t.Errorf("%q is a queue", url)
 		}
 	}
 	q := Queue{URL: good}
-	q.Credentials = anybody
+	q.Credentials = awsclienttest.Anybody
 	if _, err := NewPublisher(t.Context(), q); err == nil || !strings.Contains(err.Error(), "region") {
 		t.Errorf("no region: %v", err)
 	}

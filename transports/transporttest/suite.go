@@ -38,6 +38,9 @@ type Features struct {
 	Durable bool
 	// Injectable: anybody may put bytes onto the queue.
 	Injectable bool
+	// Merging: a copy of a message that is not done yet is taken as that message.
+	// Batch knows the job of each message by its name.
+	Merging bool
 }
 
 // patience bounds the wait for what must come; nothing is measured by it.
@@ -52,12 +55,14 @@ func Run(t *testing.T, features Features, open func(t *testing.T) Broker) {
 		"failure comes again":   (*suite).failureComesAgain,
 		"panic comes again":     (*suite).panicComesAgain,
 		"gives up at the limit": (*suite).givesUp,
-		"copies are delivered":  (*suite).copiesAreDelivered,
 		"drains":                (*suite).drains,
 		"drain has a limit":     (*suite).drainHasALimit,
 	}
 	if features.Serial {
 		tests["one at a time"] = (*suite).oneAtATime
+	}
+	if !features.Merging {
+		tests["copies are delivered"] = (*suite).copiesAreDelivered
 	}
 	if features.Injectable {
 		tests["drops poison"] = (*suite).dropsPoison

@@ -36,3 +36,16 @@ func TestFindNode(t *testing.T) {
 		t.Errorf("%q, %v", found, err)
 	}
 }
+
+// A server that does not start ends with the end of its log.
+func TestSQSThatDoesNotStart(t *testing.T) {
+	fakes, folder := t.TempDir(), t.TempDir()
+	t.Setenv("PATH", fakes+string(os.PathListSeparator)+os.Getenv("PATH"))
+	script := "#!/bin/sh\n[ \"$1\" = --version ] && { echo v24.0.0; exit; }\necho the port is on fire\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(fakes, "node"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := SQS(t.Context(), t.TempDir(), folder); err == nil || !strings.Contains(err.Error(), "the port is on fire") || !strings.Contains(err.Error(), "sqs ended while it was starting") {
+		t.Errorf("%v", err)
+	}
+}
