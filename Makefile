@@ -30,7 +30,7 @@ GO_FILES := $(wildcard *.go cmd models pkg runtime test transports tools/*/*.go)
 
 GOLANGCI := $(CACHE)/bin/golangci-lint
 
-.PHONY: help build tools generate fmt lint test test-plans test-stress test-race test-faults test-s3 tools-sqs test-sqs rules demo dev bench ci clean
+.PHONY: help build tools generate fmt lint test test-plans test-stress test-race test-faults test-s3 tools-sqs test-sqs rules demo dev bench simulate ci clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -132,6 +132,10 @@ dev: build tools ## Run the whole system in one process
 
 bench: tools ## Run the benchmarks
 	go run ./test/services -- go test -run '^$$' -bench . -benchmem -p 1 -timeout 20m $(PKG)
+
+# SIMULATE='-deployers 30 -tokens 6' runs one system of your own.
+simulate: ## Simulate 10,000 deployments an hour for a million departments (SIMULATE=-help for the numbers)
+	@CGO_ENABLED=0 go run -trimpath ./test/simulate $(SIMULATE)
 
 ci: ## Run what the continuous integration runs
 	bash .ci/run
