@@ -4,13 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 
-	smithy "github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/teamsync/edge-workers/pkg/artifact"
+	"github.com/teamsync/edge-workers/pkg/awsclient"
 )
 
 // failure is what a call ended with. Its text names the operation, and the
@@ -31,14 +30,12 @@ func (f *failure) Unwrap() error { return f.cause }
 // maxFailureText bounds what is kept of a connection's error, in bytes.
 const maxFailureText = 300
 
-var plainCode = regexp.MustCompile(`\A[A-Za-z0-9.]{1,64}\z`)
-
 // failure makes an error of the port of what a call ended with.
 func (s *Store) failure(operation string, err error) error {
 	f := &failure{operation: operation, cause: err}
 	var response *smithyhttp.ResponseError
 	if errors.As(err, &response) && response.HTTPStatusCode() != 0 {
-		f.text = strings.TrimSpace(fmt.Sprintf("HTTP %d %s", response.HTTPStatusCode(), codeOf(err)))
+		f.text = strings.TrimSpace(fmt.Sprintf("HTTP %d %s", response.HTTPStatusCode(), awsclient.Code(err)))
 	} else {
 		f.text = s.credentials.redact(innermost(err).Error())
 	}
@@ -57,16 +54,6 @@ func innermost(err error) error {
 	return err
 }
 
-// codeOf gives the service's error code, "" where it gave none or none that
-// can be shown.
-func codeOf(err error) string {
-	var api smithy.APIError
-	if !errors.As(err, &api) || !plainCode.MatchString(api.ErrorCode()) {
-		return ""
-	}
-	return api.ErrorCode()
-}
-
 // statusOf gives the response's status, 0 when there was none.
 func statusOf(err error) int {
 	var response *smithyhttp.ResponseError
@@ -79,7 +66,7 @@ func statusOf(err error) int {
 // missing tells whether the service said that there is no such object. A
 // missing bucket is another matter: it says nothing of the object.
 func missing(err error) bool {
-	code := codeOf(err)
+	code := awsclient.Code(err)
 	return statusOf(err) == http.StatusNotFound && (code == "NoSuchKey" || code == "NotFound")
 }
 
