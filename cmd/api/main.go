@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -50,8 +49,14 @@ func run(ctx context.Context, settings config.Settings, errs io.Writer) error {
 	if settings.HTTP.Serves(config.Management) { // a gateway alone has no jobs
 		work = append(work, func(ctx context.Context) error { system.Sweep(ctx); return nil })
 	}
-	err = sight.Serve(ctx, settings.HTTP.MetricsAddr, []process.Listener{{Name: "api", Addr: settings.HTTP.ListenAddr, Handler: system.Handler}}, work...)
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
-	defer cancel()
-	return errors.Join(err, system.Close(closing))
+	return sight.Serve(ctx, process.Duties{
+		MetricsAddr: settings.HTTP.MetricsAddr,
+		Listeners:   []process.Listener{{Name: "api", Addr: settings.HTTP.ListenAddr, Handler: system.Handler}},
+		Work:        work,
+		Close: func() error {
+			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
+			defer cancel()
+			return system.Close(closing)
+		},
+	})
 }

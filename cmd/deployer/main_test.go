@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/process"
 	"github.com/teamsync/edge-workers/pkg/process/processtest"
 	"github.com/teamsync/edge-workers/test/plane"
+	"github.com/teamsync/edge-workers/transports/batch"
 	"github.com/teamsync/edge-workers/transports/transporttest"
 )
 
@@ -145,6 +147,47 @@ func TestNotReady(t *testing.T) {
 	}
 	if code := p.Stop(); code != 0 {
 		t.Errorf("exit code %d\n%s", code, p.Log())
+	}
+}
+
+// S1-052, S1-053, S1-065: under Batch the process does the one deployment of its
+// command line and ends with a code that the retry strategy understands: again,
+// done (without an artifact store it fails at its second attempt), and done at
+// once when it is settled.
+func TestRunsOneJob(t *testing.T) {
+	t.Parallel()
+	environment := settings(t, "127.0.0.1:9", "DEFAULT_BACKGROUND_WORKER_TYPE", "batch", "AWS_BATCH_JOB_ID", "job-1", "AWS_BATCH_JOB_ATTEMPT", "1")
+	db, err := database.Open(t.Context(), database.Params{URL: environment["EDGE_WORKERS_DATABASE_URL"]})
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	must(t, db.CreateMissing(t.Context()))
+	control := plane.NewIn(t, db, outbox.OnPremScope("host-1"))
+	ticket := control.Admit(control.Submit("one")).TicketID
+	args := append([]string{"run"}, control.Published.Messages()[0].Args...)
+	for i, want := range []struct {
+		code   int
+		status models.OutboxStatus
+	}{{batch.ExitRetry, models.OutboxPending}, {batch.ExitDone, models.OutboxFailed}, {batch.ExitDone, models.OutboxFailed}} {
+		environment["AWS_BATCH_JOB_ATTEMPT"] = strconv.Itoa(i + 1)
+		code, out := processtest.Run(t, environment, args...)
+		if row := control.Row(ticket); code != want.code || row.Status != want.status || row.Attempts > 2 {
+			t.Errorf("attempt %d: exit code %d, row %s: %s", i+1, code, row.Status, out)
+		}
+	}
+	for _, poison := range [][]string{{"run"}, {"run", "a", "b", transporttest.Canary}, {"run", "a", "", "c", transporttest.Canary}, {"run", "a", "b", "c", "d", transporttest.Canary}} {
+		code, out := processtest.Run(t, environment, poison...)
+		if code != batch.ExitMalformed || strings.Contains(out, transporttest.Canary) || !strings.Contains(out, "malformed message dropped") {
+			t.Errorf("%v: exit code %d: %s", poison, code, out)
+		}
+	}
+	processtest.Change(environment, "EDGE_WORKERS_REDIS_URL", "unix:///nowhere.sock", "EDGE_WORKERS_DATABASE_URL", "root@tcp(127.0.0.1:9)/x")
+	if code, out := processtest.Run(t, environment, args...); code != process.ExitFailed {
+		t.Errorf("without a database: exit code %d: %s", code, out)
+	}
+	for _, wrong := range [][]string{nil, {"serve"}} {
+		if code, out := processtest.Run(t, environment, wrong...); code != process.ExitUsage || !strings.Contains(out, "deployer run OUTBOX_ID") {
+			t.Errorf("%v: exit code %d: %s", wrong, code, out)
+		}
 	}
 }
 

@@ -53,11 +53,16 @@ func run(ctx context.Context, settings config.HostSettings, errs io.Writer) erro
 		return err
 	}
 	sight.Health.Add("data folder", func(context.Context) error { _, err := host.Capacity(); return err })
-	err = sight.Serve(ctx, settings.Host.MetricsAddr, []process.Listener{
-		{Name: "script API", Addr: settings.Host.APIAddr, Handler: host.ControlHandler()},
-		{Name: "dispatch", Addr: settings.Host.DispatchAddr, Handler: host.DispatchHandler()},
+	return sight.Serve(ctx, process.Duties{
+		MetricsAddr: settings.Host.MetricsAddr,
+		Listeners: []process.Listener{
+			{Name: "script API", Addr: settings.Host.APIAddr, Handler: host.ControlHandler()},
+			{Name: "dispatch", Addr: settings.Host.DispatchAddr, Handler: host.DispatchHandler()},
+		},
+		Close: func() error {
+			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+			defer cancel()
+			return host.Close(closing)
+		},
 	})
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
-	defer cancel()
-	return errors.Join(err, host.Close(closing))
 }

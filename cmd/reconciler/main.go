@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -40,6 +39,9 @@ func run(ctx context.Context, settings config.Settings, errs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	err = sight.Serve(ctx, settings.HTTP.MetricsAddr, nil, func(ctx context.Context) error { reconciler.Sweep(ctx); return nil })
-	return errors.Join(err, reconciler.Close())
+	return sight.Serve(ctx, process.Duties{
+		MetricsAddr: settings.HTTP.MetricsAddr,
+		Work:        []process.Work{func(ctx context.Context) error { reconciler.Sweep(ctx); return nil }},
+		Close:       reconciler.Close,
+	})
 }

@@ -28,8 +28,8 @@ func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 type Server[S any] struct {
 	// Name is the program's, and About what its version line says besides.
 	Name, About string
-	// Flags, when set, adds flags of the program's own.
-	Flags func(flags *flag.FlagSet)
+	// Args, when set, takes what follows the flags; else nothing may.
+	Args *[]string
 	// Load reads the settings from the environment.
 	Load func(environment map[string]string) (S, error)
 	// Run serves until ctx ends and writes the log to errs.
@@ -43,19 +43,19 @@ func (s Server[S]) Start(ctx context.Context, args []string, environment map[str
 	flags.SetOutput(errs)
 	check := flags.Bool("check-config", false, "check the settings and exit")
 	version := flags.Bool("version", false, "print the version and exit")
-	if s.Flags != nil {
-		s.Flags(flags)
-	}
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
-	case err != nil || flags.NArg() > 0:
+	case err != nil || (flags.NArg() > 0 && s.Args == nil):
 		_, _ = fmt.Fprintf(errs, "%s: it takes no arguments but its flags; see %s -help\n", s.Name, s.Name)
 		return ExitUsage
 	case *version:
 		_, _ = fmt.Fprintln(out, s.Name, observe.Version()+s.About)
 		return 0
+	}
+	if s.Args != nil {
+		*s.Args = flags.Args()
 	}
 	settings, err := s.Load(environment)
 	if err != nil {

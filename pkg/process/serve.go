@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -37,11 +38,21 @@ type Listener struct {
 // ctx has ended, and then returns.
 type Work func(ctx context.Context) error
 
-// Serve runs listeners and work until ctx ends or one of them fails. From the
-// stop on the process is not ready; that it lives, and its metrics, are
-// answered at metricsAddr until the last of them has ended, so that nobody
-// kills it while it drains.
-func (s Sight) Serve(ctx context.Context, metricsAddr string, listeners []Listener, work ...Work) error {
+// Duties are what a process does.
+type Duties struct {
+	// MetricsAddr is where it tells how it is.
+	MetricsAddr string
+	Listeners   []Listener
+	Work        []Work
+	// Close is called once all of them have ended, and gives back what they
+	// needed.
+	Close func() error
+}
+
+// Serve does the duties until ctx ends or one of them fails. From the stop on
+// the process is not ready; that it lives, and its metrics, are answered until
+// it has closed, so that nobody kills it while it drains.
+func (s Sight) Serve(ctx context.Context, d Duties) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	context.AfterFunc(ctx, s.Health.Stop)
@@ -50,21 +61,25 @@ func (s Sight) Serve(ctx context.Context, metricsAddr string, listeners []Listen
 	var outer errgroup.Group
 	outer.Go(func() error {
 		defer stop() // a process that nobody can watch does not go on
-		return s.listen(watching, Listener{"metrics", metricsAddr, observe.Admin(s.Health, s.Registry, s.Log)})
+		return s.listen(watching, Listener{"metrics", d.MetricsAddr, observe.Admin(s.Health, s.Registry, s.Log)})
 	})
 	outer.Go(func() error {
 		defer blind()
-		group, serving := errgroup.WithContext(ctx)
-		for _, l := range listeners {
-			group.Go(func() error { return s.listen(serving, l) })
-		}
-		for _, do := range work {
-			group.Go(func() error { return do(serving) })
-		}
-		group.Go(func() error { <-serving.Done(); return nil }) // without listeners and with work that has ended, until the stop
-		return group.Wait()
+		return errors.Join(s.do(ctx, d), d.Close())
 	})
 	return outer.Wait()
+}
+
+func (s Sight) do(ctx context.Context, d Duties) error {
+	group, serving := errgroup.WithContext(ctx)
+	for _, l := range d.Listeners {
+		group.Go(func() error { return s.listen(serving, l) })
+	}
+	for _, do := range d.Work {
+		group.Go(func() error { return do(serving) })
+	}
+	group.Go(func() error { <-serving.Done(); return nil }) // also when all work has ended
+	return group.Wait()
 }
 
 func (s Sight) listen(ctx context.Context, l Listener) error {

@@ -21,11 +21,10 @@ func TestServeDrains(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stopping, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- sight.Serve(ctx, "127.0.0.1:0", nil, func(ctx context.Context) error {
-			<-ctx.Done()
-			close(stopping)
-			<-release
-			return nil
+		ended <- sight.Serve(ctx, process.Duties{
+			MetricsAddr: "127.0.0.1:0",
+			Work:        []process.Work{func(ctx context.Context) error { <-ctx.Done(); return nil }},
+			Close:       func() error { close(stopping); <-release; return nil },
 		})
 	}()
 	origin := "http://" + address(t, &log)
@@ -61,8 +60,11 @@ func TestServeFails(t *testing.T) {
 		"listener": {"127.0.0.1:0", []process.Listener{{Name: "api", Addr: "192.0.2.1:1", Handler: http.NotFoundHandler()}}, waits},
 	} {
 		var log observetest.Log
-		err := process.NewSight("test", slog.LevelInfo, &log).Serve(t.Context(), c.metrics, c.listeners, waits, c.work)
-		if err == nil || (name == "work") != errors.Is(err, broken) {
+		closed := false
+		err := process.NewSight("test", slog.LevelInfo, &log).Serve(t.Context(), process.Duties{
+			MetricsAddr: c.metrics, Listeners: c.listeners, Work: []process.Work{waits, c.work}, Close: func() error { closed = true; return nil },
+		})
+		if !closed || err == nil || (name == "work") != errors.Is(err, broken) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

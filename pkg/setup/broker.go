@@ -7,6 +7,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/awsclient"
 	"github.com/teamsync/edge-workers/pkg/config"
 	"github.com/teamsync/edge-workers/transports"
+	"github.com/teamsync/edge-workers/transports/batch"
 	"github.com/teamsync/edge-workers/transports/pubsub"
 	"github.com/teamsync/edge-workers/transports/sqs"
 )
@@ -24,6 +25,8 @@ func (p *parts) openPublisher(ctx context.Context) (transports.Publisher, error)
 		return publisher, nil
 	case config.SQSBroker:
 		return sqs.NewPublisher(ctx, p.queue())
+	case config.BatchBroker:
+		return batch.NewPublisher(ctx, batch.Params{Service: p.aws(), JobQueue: s.Batch.JobQueue, JobDefinition: s.Batch.JobDefinition, Log: p.Log})
 	}
 	return nil, noBroker(s.Transport.Type)
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -165,11 +164,6 @@ func JobName(message transports.Message) (string, error) {
 	err := message.Validate()
 	if err != nil {
 		return "", err
-	}
-	for i, arg := range message.Args {
-		if strings.ContainsRune(arg, separator) {
-			return "", fmt.Errorf("%w: argument %d has a comma", transports.ErrMalformed, i+1)
-		}
 	}
 	name := namePrefix + message.JobID
 	if !jobName.MatchString(name) {

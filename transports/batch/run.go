@@ -2,7 +2,6 @@ package batch
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/teamsync/edge-workers/transports"
@@ -19,17 +18,18 @@ const (
 	ExitRetry = 75
 )
 
-// separator stands between the arguments of a run.
-const separator = ','
-
-// Run runs the message of one Batch job and gives the process's exit code.
-// argument is the four ids, outbox, company, department and message, with commas
-// between them (S1-051 to S1-053). After ctx has ended, as with the SIGTERM of a
-// terminated job, the work goes on for drain at most (S1-259).
-func Run(ctx context.Context, receiver *transports.Receiver, drain time.Duration, argument string) int {
+// Run runs the message of one Batch job and gives the process's exit code. args
+// are the command's: the ids of outbox row, company, department and message
+// (S1-051 to S1-053). After ctx has ended, as with the SIGTERM of a terminated
+// job, the work goes on for drain at most (S1-259).
+func Run(ctx context.Context, receiver *transports.Receiver, drain time.Duration, args []string) int {
 	work, cancel := transports.Outlive(ctx, drain)
 	defer cancel()
-	switch receiver.Run(work, parse(argument)) {
+	message := transports.Message{Function: transports.DeployFunction, Args: args}
+	if len(args) > 0 {
+		message.JobID = args[len(args)-1]
+	}
+	switch receiver.Run(work, message) { // which judges it
 	case transports.Done:
 		return ExitDone
 	case transports.Malformed:
@@ -37,13 +37,4 @@ func Run(ctx context.Context, receiver *transports.Receiver, drain time.Duration
 	default:
 		return ExitRetry
 	}
-}
-
-// parse makes a message of whatever there is; the receiver judges it.
-func parse(argument string) transports.Message {
-	if len(argument) > transports.MaxMessageBytes {
-		argument = ""
-	}
-	args := strings.Split(argument, string(separator))
-	return transports.Message{JobID: args[len(args)-1], Function: transports.DeployFunction, Args: args}
 }

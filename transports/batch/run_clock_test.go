@@ -35,19 +35,19 @@ func TestRunArguments(t *testing.T) {
 	var ran []transports.Message
 	r := receiver(t, &log, func(_ context.Context, m transports.Message) error { ran = append(ran, m); return nil })
 	const noise = transporttest.Canary
-	poison := []string{
-		"", ",", ",,,", noise, "a,b," + noise, "a,b,c,d," + noise, "," + noise + ",c,d", "a,," + noise + ",d", "a,b,," + noise, "a,b," + noise + ",",
-		strings.Repeat(noise, 10_000), "a,b,c," + strings.Repeat(noise, 1000),
+	poison := [][]string{
+		nil, {""}, {"", "", "", ""}, {noise}, {"a", "b", noise}, {"a", "b", "c", "d", noise}, {"", noise, "c", "d"}, {"a", "", noise, "d"}, {"a", "b", "", noise}, {"a", "b", noise, ""},
+		{strings.Repeat(noise, 10_000)},
 	}
-	for _, argument := range poison {
-		if code := batch.Run(t.Context(), r, time.Minute, argument); code != 64 {
-			t.Errorf("%.40q: exit code %d", argument, code)
+	for _, args := range poison {
+		if code := batch.Run(t.Context(), r, time.Minute, args); code != 64 {
+			t.Errorf("%.40q: exit code %d", args, code)
 		}
 	}
 	if text := log.String(); len(ran) != 0 || strings.Contains(text, noise) || strings.Count(text, "malformed") < len(poison) {
 		t.Errorf("ran %v, log:\n%s", ran, text)
 	}
-	if code := batch.Run(t.Context(), r, time.Minute, "o,c,d,m"); code != 0 || len(ran) != 1 || ran[0].JobID != "m" || strings.Join(ran[0].Args, ",") != "o,c,d,m" {
+	if code := batch.Run(t.Context(), r, time.Minute, strings.Split("o,c,d,m", ",")); code != 0 || len(ran) != 1 || ran[0].JobID != "m" || strings.Join(ran[0].Args, ",") != "o,c,d,m" {
 		t.Errorf("exit code %d, ran %v", code, ran)
 	}
 }
@@ -69,7 +69,7 @@ func TestRunDrains(t *testing.T) {
 					return work.Err()
 				}
 			})
-			code := batch.Run(ctx, r, 10*time.Minute, "o,c,d,m")
+			code := batch.Run(ctx, r, 10*time.Minute, []string{"o", "c", "d", "m"})
 			if took := time.Since(began); code != want || took != min(need, 10*time.Minute) {
 				t.Errorf("exit code %d after %s", code, took)
 			}

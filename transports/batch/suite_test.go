@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http/httptest"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -75,7 +74,7 @@ type consumer struct {
 func (c consumer) Consume(ctx context.Context) error {
 	var cutOff atomic.Bool
 	c.service.Run(ctx, 2, func(_ context.Context, job batchtest.Job, _ int) int {
-		code := batch.Run(ctx, c.receiver, c.drain, argument(job))
+		code := batch.Run(ctx, c.receiver, c.drain, arguments(job))
 		if ctx.Err() != nil && code != batch.ExitDone {
 			cutOff.Store(true)
 		}
@@ -87,10 +86,8 @@ func (c consumer) Consume(ctx context.Context) error {
 	return nil
 }
 
-// argument is what stands behind --run.
-func argument(job batchtest.Job) string {
-	return strings.TrimPrefix(strings.Join(job.Command, " "), "deployer --run ")
-}
+// arguments are what stands behind run.
+func arguments(job batchtest.Job) []string { return job.Command[2:] }
 
 func (c consumer) Ready(context.Context) error { return nil }
 func (c consumer) Close() error                { return nil }

@@ -14,7 +14,6 @@ package batchtest
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -58,7 +57,7 @@ type Rule struct {
 // Definition is a job definition with its retry strategy.
 type Definition struct {
 	Name string
-	// Command has Ref::name in the place of parameters.
+	// Command has Ref::name as the words that parameters replace.
 	Command []string
 	// Attempts bounds them, the first included.
 	Attempts int
@@ -71,7 +70,7 @@ type Definition struct {
 func Deployer(name string, attempts int) Definition {
 	return Definition{
 		Name: name, Attempts: attempts,
-		Command:        []string{"deployer", "--run", "Ref::outbox_id,Ref::company_id,Ref::department_id,Ref::message_id"},
+		Command:        []string{"deployer", "run", "Ref::outbox_id", "Ref::company_id", "Ref::department_id", "Ref::message_id"},
 		EvaluateOnExit: []Rule{{"0", Exit}, {"64", Exit}},
 	}
 }
@@ -91,19 +90,16 @@ func (d Definition) again(attempt, code int) bool {
 	return true
 }
 
-// command puts the parameters into the command. The longest name comes first,
-// because one may begin with another.
+// command puts the parameters into the command. A reference is a whole word.
 func (d Definition) command(parameters map[string]string) []string {
-	names := slices.Collect(maps.Keys(parameters))
-	slices.SortFunc(names, func(a, b string) int { return len(b) - len(a) })
-	var pairs []string
-	for _, name := range names {
-		pairs = append(pairs, "Ref::"+name, parameters[name])
-	}
-	replacer := strings.NewReplacer(pairs...)
 	command := make([]string, 0, len(d.Command))
 	for _, word := range d.Command {
-		command = append(command, replacer.Replace(word))
+		name, isReference := strings.CutPrefix(word, "Ref::")
+		value, given := parameters[name]
+		if isReference && given {
+			word = value
+		}
+		command = append(command, word)
 	}
 	return command
 }

@@ -29,8 +29,8 @@ func TestRetryStrategy(t *testing.T) {
 
 func TestCommand(t *testing.T) {
 	t.Parallel()
-	d := Definition{Command: []string{"run", "Ref::a,Ref::ab", "Ref::c", "a"}}
-	if got := fmt.Sprint(d.command(map[string]string{"a": "1", "ab": "Ref::a"})); got != "[run 1,Ref::a Ref::c a]" {
+	d := Definition{Command: []string{"run", "Ref::a", "xRef::a", "Ref::ab", "Ref::c", "a"}}
+	if got := fmt.Sprint(d.command(map[string]string{"a": "1", "ab": "Ref::a"})); got != "[run 1 xRef::a Ref::a Ref::c a]" {
 		t.Errorf("%s", got)
 	}
 }
