@@ -52,7 +52,7 @@ func Open(ctx context.Context, p Params) (*DB, error) {
 	}
 	d := &DB{log: p.Log}
 	var err error
-	d.dialect, _, err = parseURL(p.URL)
+	d.dialect, _, err = parseURL(p)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func Open(ctx context.Context, p Params) (*DB, error) {
 }
 
 func open(ctx context.Context, p Params, conns int) (*gorm.DB, error) {
-	_, dialector, err := parseURL(p.URL)
+	_, dialector, err := parseURL(p)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,11 @@ func closePool(db *gorm.DB) error {
 	if err != nil {
 		return err
 	}
-	return pool.Close()
+	err = pool.Close()
+	if IsUnavailable(err) {
+		return nil // a connection that the server had ended needs no farewell
+	}
+	return err
 }
 
 // Ping reports whether the database answers, for readiness.

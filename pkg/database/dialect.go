@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"time"
@@ -40,17 +41,18 @@ const (
 
 // parseURL tells the dialect from the URL's scheme: "sqlite:PATH" is a file,
 // anything else a DSN of go-sql-driver/mysql.
-func parseURL(url string) (dialect, gorm.Dialector, error) {
-	if path, ok := strings.CutPrefix(url, "sqlite:"); ok {
+func parseURL(p Params) (dialect, gorm.Dialector, error) {
+	if path, ok := strings.CutPrefix(p.URL, "sqlite:"); ok {
 		if path == "" {
 			return "", nil, errors.New("the sqlite URL names no file")
 		}
 		return sqliteDialect, sqliteDialector{sqlite.Open(sqliteDSN(path)).(*sqlite.Dialector)}, nil
 	}
-	cfg, err := mysqlConfig(url)
+	cfg, err := mysqlConfig(p.URL)
 	if err != nil {
 		return "", nil, err
 	}
+	cfg.Logger = driverLog{p.Log}
 	// MySQL has no RETURNING; MariaDB must behave the same.
 	return mysqlDialect, gormmysql.New(gormmysql.Config{DSNConfig: cfg, DisableWithReturning: true}), nil
 }
@@ -87,6 +89,14 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
 	return cfg, nil
+}
+
+// driverLog takes what the driver has to say, of connections that broke.
+type driverLog struct{ log *slog.Logger }
+
+// Print implements mysql.Logger.
+func (d driverLog) Print(v ...any) {
+	d.log.Warn("database connection", "detail", fmt.Sprintf("%.300s", fmt.Sprint(v...)))
 }
 
 // sqliteDSN opens a file for one writer at a time: transactions take the write

@@ -1,6 +1,11 @@
 package providertest
 
-import "net/http"
+import (
+	"net/http"
+	"strings"
+
+	"github.com/teamsync/edge-workers/pkg/provider"
+)
 
 // Fault answers a request in the server's place and says so, or lets it pass.
 type Fault = func(w http.ResponseWriter, r *http.Request, inner http.Handler) bool
@@ -48,4 +53,16 @@ func Refuse(status int, code any, headers ...string) Fault {
 		}
 		return refuseWith(status, code)(w, r, inner)
 	}
+}
+
+// Tag gives the tag that marks the release of an upload (provider.Release.Tag),
+// or "" where there is none.
+func (r Request) Tag() string {
+	tags, _ := r.Upload.metadata["tags"].([]any)
+	for _, tag := range tags {
+		if text, ok := tag.(string); ok && strings.HasPrefix(text, provider.TagPrefix) {
+			return text
+		}
+	}
+	return ""
 }

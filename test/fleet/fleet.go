@@ -1,0 +1,193 @@
+// Package fleet runs the production programs as processes of their own: api,
+// deployers and reconcilers with MariaDB, Redis, MinIO, a queue, and an edge host
+// on workerd, with nothing between them but the network. The programs are built
+// for it, because a kit's artifact service has a fixed address in them.
+package fleet
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/teamsync/edge-workers/pkg/auth"
+	"github.com/teamsync/edge-workers/pkg/client"
+	"github.com/teamsync/edge-workers/pkg/config"
+	"github.com/teamsync/edge-workers/pkg/database"
+	"github.com/teamsync/edge-workers/pkg/process/processtest"
+	"github.com/teamsync/edge-workers/test/objects"
+)
+
+// Params says what a fleet is made of.
+type Params struct {
+	// Transport is one of config's.
+	Transport string
+	// Deployers is how many; legacy has none, and with batch each deployment has
+	// one of its own.
+	Deployers int
+	// Model serves releases from a model in place of an edge host.
+	Model bool
+}
+
+// Fleet is a running system.
+type Fleet struct {
+	t           testing.TB
+	folder      string
+	environment map[string]string
+	servers     *servers
+	broker      broker
+	host        *host
+	issuer      *auth.Issuer
+	database    *database.DB
+
+	api        *processtest.Process
+	deployers  []*processtest.Process
+	reconciler *processtest.Process // nil with legacy
+}
+
+// Start starts a fleet; it ends with the test.
+func Start(t testing.TB, p Params) *Fleet {
+	t.Helper()
+	f := &Fleet{t: t, servers: startServers(t), broker: open(t, p.Transport)}
+	bucket := objects.NewBucket(t)
+	f.folder = programs(t, bucket.Endpoint)
+	if p.Model {
+		f.host = startModel(t)
+	} else {
+		f.host = startHost(t, t.TempDir(), f.folder)
+	}
+	f.settings(bucket)
+	var err error
+	f.database, err = database.Open(t.Context(), database.Params{URL: f.servers.dsn})
+	f.must(err)
+	t.Cleanup(func() { _ = f.database.Close() })
+	f.startAPI()
+	if p.Transport == config.Legacy {
+		return f
+	}
+	f.startReconciler()
+	if jobs, ok := f.broker.(*batchJobs); ok {
+		jobs.compute(f.folder, f.environment)
+		return f
+	}
+	for range p.Deployers {
+		f.startDeployer()
+	}
+	return f
+}
+
+// settings is one environment for all processes, as a chart gives it.
+func (f *Fleet) settings(bucket *objects.Bucket) {
+	f.t.Helper()
+	key := filepath.Join(f.t.TempDir(), "auth.pem")
+	signing, err := auth.GenerateKeyFile(key)
+	f.must(err)
+	f.issuer, err = auth.NewIssuer(signing, auth.Expected{Issuer: auth.LocalIssuer, Audience: auth.LocalAudience})
+	f.must(err)
+	f.environment = processtest.Environment(f.t, append([]string{
+		"EDGE_WORKERS_DATABASE_URL", f.servers.dsn, "EDGE_WORKERS_REDIS_URL", f.servers.redisAddr,
+		"EDGE_WORKERS_AUTH_LOCAL_KEY_FILE", key, "EDGE_WORKERS_LISTEN_ADDR", "127.0.0.1:0", "EDGE_WORKERS_NPM_CACHE_DIR", f.t.TempDir(),
+		"EDGE_WORKERS_EDGE_HOST_URL", f.host.api.URL, "EDGE_WORKERS_EDGE_HOST_DISPATCH_URL", f.host.dispatch,
+	}, f.broker.Environment()...)...)
+	for name, value := range bucket.Environment() {
+		f.environment[name] = value
+	}
+	f.environment["EDGE_WORKERS_ARTIFACTS_ENDPOINT_URL"] = bucket.Endpoint
+}
+
+func (f *Fleet) must(err error) {
+	f.t.Helper()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+var builds struct {
+	mu      sync.Mutex
+	folders map[string]string // by the artifact service's origin
+}
+
+// programs builds the programs, once for each artifact service.
+func programs(t testing.TB, origin string) string {
+	t.Helper()
+	builds.mu.Lock()
+	defer builds.mu.Unlock()
+	if folder := builds.folders[origin]; folder != "" {
+		return folder
+	}
+	folder, err := os.MkdirTemp("", "ew-programs-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath",
+		"-ldflags", "-X github.com/teamsync/edge-workers/pkg/config.artifactsOrigin="+origin, "-o", folder+"/",
+		"../../cmd/api", "../../cmd/deployer", "../../cmd/reconciler", "../../cmd/edgehost")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	text, err := build.CombinedOutput()
+	if err != nil {
+		t.Fatalf("build: %v\n%s", err, text)
+	}
+	if builds.folders == nil {
+		builds.folders = map[string]string{}
+	}
+	builds.folders[origin] = folder
+	return folder
+}
+
+// RemovePrograms deletes what was built.
+func RemovePrograms() {
+	for _, folder := range builds.folders {
+		_ = os.RemoveAll(folder)
+	}
+}
+
+func (f *Fleet) run(program string, servers int) *processtest.Process {
+	f.t.Helper()
+	return processtest.StartProgram(f.t, filepath.Join(f.folder, program), servers, f.environment)
+}
+
+func (f *Fleet) startAPI()        { f.t.Helper(); f.api = f.run("api", 2) }
+func (f *Fleet) startReconciler() { f.t.Helper(); f.reconciler = f.run("reconciler", 1) }
+
+func (f *Fleet) startDeployer() {
+	f.t.Helper()
+	f.deployers = append(f.deployers, f.run("deployer", 1))
+}
+
+// restartDeployer brings a killed or stopped one back.
+func (f *Fleet) restartDeployer(i int) {
+	f.t.Helper()
+	f.deployers[i] = f.run("deployer", 1)
+}
+
+// as is a client of somebody with all roles in a department.
+func (f *Fleet) as(department string) *client.Client {
+	f.t.Helper()
+	c, err := client.New(client.Params{BaseURL: f.api.URL("api"), Token: f.token(department)})
+	f.must(err)
+	return c
+}
+
+func (f *Fleet) token(department string) string {
+	f.t.Helper()
+	token, err := f.issuer.Issue(auth.Principal{Subject: "user:1", CompanyID: "c", DepartmentID: department, Roles: auth.Roles()}, time.Hour)
+	f.must(err)
+	return token
+}
+
+// exec changes rows as time would.
+func (f *Fleet) exec(statement string, args ...any) {
+	f.t.Helper()
+	f.must(f.database.Read(f.t.Context()).Exec(statement, args...).Error)
+}
+
+// passTime ends the claims and leases of dead processes, and makes rows that
+// nobody works on old enough for the sweep.
+func (f *Fleet) passTime() {
+	f.t.Helper()
+	f.servers.forget()
+	f.exec("UPDATE edge_worker_outbox SET lease_expires_at = created_at WHERE status = 'leased'")
+	f.exec("UPDATE edge_worker_outbox SET created_at = created_at - INTERVAL 1 HOUR, updated_at = updated_at - INTERVAL 1 HOUR, next_attempt_at = NULL WHERE status = 'pending' AND operation = 'deploy'")
+}
