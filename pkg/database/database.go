@@ -50,16 +50,12 @@ func Open(ctx context.Context, p Params) (*DB, error) {
 	if p.Log == nil {
 		p.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &DB{log: p.Log}
-	var err error
-	d.dialect, _, err = parseURL(p)
-	if err != nil {
-		return nil, err
-	}
+	d := &DB{log: p.Log, dialect: dialectOf(p.URL)}
 	conns := mysqlConns
 	if d.dialect == sqliteDialect {
 		conns = sqliteConns
 	}
+	var err error
 	d.gorm, err = open(ctx, p, conns)
 	if err != nil {
 		return nil, err
@@ -72,7 +68,7 @@ func Open(ctx context.Context, p Params) (*DB, error) {
 }
 
 func open(ctx context.Context, p Params, conns int) (*gorm.DB, error) {
-	_, dialector, err := parseURL(p)
+	dialector, err := newDialector(p)
 	if err != nil {
 		return nil, err
 	}
@@ -108,8 +104,8 @@ func closePool(db *gorm.DB) error {
 		return err
 	}
 	err = pool.Close()
-	if IsUnavailable(err) {
-		return nil // a connection that the server had ended needs no farewell
+	if db.Name() == string(mysqlDialect) {
+		return nil // whatever a farewell meets, such as a server that was restarted, nothing depends on it
 	}
 	return err
 }

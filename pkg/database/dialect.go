@@ -39,22 +39,36 @@ const (
 	idleTransaction = 60 * time.Second
 )
 
-// parseURL tells the dialect from the URL's scheme: "sqlite:PATH" is a file,
+const sqlitePrefix = "sqlite:"
+
+// dialectOf tells the dialect from the URL's scheme: "sqlite:PATH" is a file,
 // anything else a DSN of go-sql-driver/mysql.
-func parseURL(p Params) (dialect, gorm.Dialector, error) {
-	if path, ok := strings.CutPrefix(p.URL, "sqlite:"); ok {
+func dialectOf(url string) dialect {
+	if strings.HasPrefix(url, sqlitePrefix) {
+		return sqliteDialect
+	}
+	return mysqlDialect
+}
+
+// newDialector makes a pool of connections, and opens none.
+func newDialector(p Params) (gorm.Dialector, error) {
+	if path, ok := strings.CutPrefix(p.URL, sqlitePrefix); ok {
 		if path == "" {
-			return "", nil, errors.New("the sqlite URL names no file")
+			return nil, errors.New("the sqlite URL names no file")
 		}
-		return sqliteDialect, sqliteDialector{sqlite.Open(sqliteDSN(path)).(*sqlite.Dialector)}, nil
+		return sqliteDialector{sqlite.Open(sqliteDSN(path)).(*sqlite.Dialector)}, nil
 	}
 	cfg, err := mysqlConfig(p.URL)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	cfg.Logger = driverLog{p.Log}
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("database URL: %w", err)
+	}
 	// MySQL has no RETURNING; MariaDB must behave the same.
-	return mysqlDialect, gormmysql.New(gormmysql.Config{DSNConfig: cfg, DisableWithReturning: true}), nil
+	return gormmysql.New(gormmysql.Config{Conn: sql.OpenDB(connector), DSNConfig: cfg, DisableWithReturning: true}), nil
 }
 
 // mysqlConfig parses a DSN and sets what correctness depends on, whatever the
@@ -85,6 +99,9 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 	cfg.Params["innodb_lock_wait_timeout"] = fmt.Sprint(int(lockWait.Seconds()))
 	cfg.Collation = "utf8mb4_bin"
 	err = cfg.Apply(mysql.TimeTruncate(time.Microsecond))
+	if err == nil {
+		cfg, err = mysql.ParseDSN(cfg.FormatDSN()) // only the parser turns parameters, the charset for one, into settings
+	}
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
 	}

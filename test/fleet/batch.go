@@ -24,6 +24,7 @@ const (
 	batchQueue      = "jobs"
 	batchDefinition = "deployer"
 	batchJobsAtOnce = 2
+	callLimit       = 10 * time.Second
 	// batchKill is how long a terminated job has to end, as Batch gives it.
 	batchKill = 30 * time.Second
 )
@@ -72,7 +73,7 @@ func (b *batchJobs) Inject(raw []byte) bool {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := (&http.Client{Timeout: callLimit}).Do(request)
 	if err != nil || response.StatusCode != http.StatusOK {
 		b.t.Fatalf("submit a copy: %v, %v", response, err)
 	}

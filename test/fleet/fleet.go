@@ -121,7 +121,7 @@ func programs(t testing.TB, origin string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath",
+	build := exec.CommandContext(t.Context(), "go", "build", // #nosec G204 -- the test's own words "-trimpath",
 		"-ldflags", "-X github.com/teamsync/edge-workers/pkg/config.artifactsOrigin="+origin, "-o", folder+"/",
 		"../../cmd/api", "../../cmd/deployer", "../../cmd/reconciler", "../../cmd/edgehost")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
