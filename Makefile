@@ -30,7 +30,7 @@ GO_FILES := $(wildcard *.go cmd models pkg runtime test transports tools/*/*.go)
 
 GOLANGCI := $(CACHE)/bin/golangci-lint
 
-.PHONY: help build tools generate fmt lint test test-plans test-stress test-race test-faults test-s3 tools-sqs test-sqs rules demo dev bench simulate ci clean
+.PHONY: help build tools generate fmt lint test test-plans test-stress test-race test-faults test-s3 tools-sqs test-sqs test-chart rules demo dev bench simulate ci clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -120,6 +120,12 @@ endif
 
 test-sqs: tools-sqs ## Test the SQS transport on a server that speaks SQS
 	go run ./test/services -sqs tools/sqs -- go test -tags sqs -count=1 -parallel $(TEST_PARALLEL) -timeout 10m ./transports/sqs
+
+# A module of its own, so that Helm and Kubernetes are no dependencies of ours.
+# Their types take minutes to compile the first time; nothing but Go modules is
+# downloaded, and neither a cluster nor Docker is needed.
+test-chart: build $(GOLANGCI) ## Check the Helm chart, the brokers' definitions, the Dockerfile and compose.yaml (its first build takes minutes)
+	cd tools/chart && go test -count=1 . && $(CURDIR)/$(GOLANGCI) run --config $(CURDIR)/.golangci.yml --timeout 10m
 
 rules: ## Show which rules of docs/spec no test cites; fail on an unknown one
 	go run ./test/rules

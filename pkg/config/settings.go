@@ -138,10 +138,11 @@ type Artifacts struct {
 // Control is the key with which commands and invocations are signed. Its public
 // half is compiled into every bundle.
 type Control struct {
-	// A PEM file with an Ed25519 private key (PKCS #8), mode 0600. Needed; all
-	// processes of an environment use the same key. A key that was not announced
-	// (below) before a bundle was built is refused by that bundle: the Worker
-	// must be deployed again before it can be commanded.
+	// A PEM file with an Ed25519 private key (PKCS #8), mode 0600; 0640 or less
+	// when root owns it and the process is not root, as with a Kubernetes Secret.
+	// Needed; all processes of an environment use the same key. A key that was
+	// not announced (below) before a bundle was built is refused by that bundle:
+	// the Worker must be deployed again before it can be commanded.
 	SigningKeyFile string `env:"EDGE_WORKERS_CONTROL_SIGNING_KEY_FILE"`
 	// The public key that comes next, base64 of its 32 bytes; compiled into
 	// bundles beside the current one. Give it, deploy all Workers again, then

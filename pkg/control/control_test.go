@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -276,6 +277,35 @@ func newDoor(t *testing.T) (*door, *Client, *Signer) {
 
 func good(operation, result string) string {
 	return fmt.Sprintf(`{"operation":%q,"releaseGeneration":%q,"result":%s}`, operation, generation, result)
+}
+
+// Kubernetes lends a Secret's file to a process's group, owned by root with mode
+// 0440: no other way of lending is taken.
+func TestKeyFileOfRoot(t *testing.T) {
+	t.Parallel()
+	const root, process, other = 0, 65532, 1000
+	for _, c := range []struct {
+		mode        fs.FileMode
+		owner, self int
+		want        bool
+	}{
+		{0o440, root, process, true},
+		{0o640, root, process, true},
+		{0o400, root, process, true},
+		{0o600, process, process, true},
+		{0o444, root, process, false}, // anyone reads it
+		{0o644, root, process, false}, // the default mode of a Secret's files
+		{0o660, root, process, false}, // the group may replace the key
+		{0o450, root, process, false},
+		{0o440, process, process, false}, // the owner could have withheld it
+		{0o440, other, process, false},
+		{0o440, root, root, false},
+		{0o440, -1, process, false},
+	} {
+		if got := private(c.mode, c.owner, c.self); got != c.want {
+			t.Errorf("mode %o of %d read by %d: %v", c.mode, c.owner, c.self, got)
+		}
+	}
 }
 
 func TestCallSendsTheContractsBody(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 const (
@@ -53,7 +54,8 @@ func ParsePublicKey(text []byte) (ed25519.PublicKey, error) {
 	return key, nil
 }
 
-// LoadKey reads a private key file that nobody but its owner may access.
+// LoadKey reads a private key file that nobody but its owner may access, or
+// that root lends to the process's group.
 func LoadKey(path string) (ed25519.PrivateKey, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -64,14 +66,34 @@ func LoadKey(path string) (ed25519.PrivateKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("signing key: %w", err)
 	}
-	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("signing key %s must be a file with mode 0600, it has %s", path, info.Mode())
+	if !info.Mode().IsRegular() || !private(info.Mode().Perm(), owner(info), os.Geteuid()) {
+		return nil, fmt.Errorf("signing key %s must be a file with mode 0600 (0640 when root owns it and the process is not root), it has %s", path, info.Mode())
 	}
 	text, err := io.ReadAll(io.LimitReader(file, maxKeyFile))
 	if err != nil {
 		return nil, fmt.Errorf("signing key: %w", err)
 	}
 	return ParsePrivateKey(text)
+}
+
+// private tells whether a key file is out of reach of others: mode 0600 or less;
+// or 0640 or less when it is root's and the process is not. Kubernetes gives the
+// files of a Secret no other owner than root, so the group is the only way to
+// lend one to a process. PostgreSQL has the same rule for its key.
+func private(mode fs.FileMode, owner, self int) bool {
+	if owner == 0 && self != 0 {
+		return mode&0o037 == 0
+	}
+	return mode&0o077 == 0
+}
+
+// owner gives the uid of a file's owner, and -1 where there is none.
+func owner(info fs.FileInfo) int {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return -1
+	}
+	return int(stat.Uid)
 }
 
 // LoadOrCreateKey is LoadKey that makes a new key when the file is missing.

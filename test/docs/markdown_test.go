@@ -23,7 +23,7 @@ func documents(t *testing.T) []document {
 		t.Fatal(err)
 	}
 	var all []document
-	for _, name := range append([]string{root + "/README.md"}, names...) {
+	for _, name := range append([]string{root + "/README.md", root + "/charts/edge-workers/README.md"}, names...) {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
