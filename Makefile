@@ -33,10 +33,10 @@ GO_FILES := $(wildcard *.go cmd models pkg runtime test transports tools/*/*.go)
 
 GOLANGCI := $(CACHE)/bin/golangci-lint
 
-.PHONY: help build tools generate fmt lint test test-plans test-stress test-race test-faults test-s3 tools-sqs test-sqs e2e test-chart rules demo dev bench simulate ci clean
+.PHONY: help build tools generate fmt lint test test-plans test-stress test-race test-faults test-s3 tools-sqs test-sqs e2e test-chart rules demo dev stack bench simulate ci clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Static, and free of this machine's paths: equal sources give equal binaries.
 build: ## Build every command into bin/
@@ -141,6 +141,14 @@ demo: build tools ## Run the whole system once from upload to answer
 
 dev: build tools ## Run the whole system in one process
 	$(BIN)/edgectl dev
+
+# Two deployers, or with batch one for each deployment. fauxqs is fetched for sqs
+# only.
+TRANSPORT ?= pubsub
+
+stack: build tools $(MINIO) $(if $(filter sqs,$(TRANSPORT)),tools-sqs) ## Run the production programs with all their servers on this machine (TRANSPORT=pubsub, sqs, batch or legacy)
+	@CGO_ENABLED=0 go build -trimpath -o $(CACHE)/bin/stack ./test/stack
+	@exec $(CACHE)/bin/stack -transport $(TRANSPORT)
 
 bench: tools ## Run the benchmarks
 	go run ./test/services -- go test -run '^$$' -bench . -benchmem -p 1 -timeout 20m $(PKG)

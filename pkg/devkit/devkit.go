@@ -209,7 +209,7 @@ func (k *kit) serve(ctx context.Context, keys keys) error {
 	k.group.Go(func() error {
 		return observe.Serve(ctx, observe.ServerParams{Name: "metrics", Listener: admin, Handler: observe.Admin(k.health, k.registry, k.p.Log), Log: k.p.Log})
 	})
-	ready, err := describe(api.Addr(), admin.Addr(), keys)
+	ready, err := Describe("http://"+api.Addr().String(), "http://"+admin.Addr().String(), keys.authFile)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package devkit
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/teamsync/edge-workers/pkg/auth"
@@ -30,13 +29,14 @@ type Ready struct {
 	PlatformAdminToken string `json:"platform_admin_token"`
 }
 
-func describe(api, metrics net.Addr, k keys) (Ready, error) {
-	base := "http://" + api.String()
+// Describe makes the tokens of a system whose API and metrics are served at two
+// origins, with the key that its processes verify them with.
+func Describe(api, metrics, authKeyFile string) (Ready, error) {
 	r := Ready{
-		APIURL: base, ConsoleURL: base + "/docs", GatewayURL: base, MetricsURL: "http://" + metrics.String() + "/metrics",
+		APIURL: api, ConsoleURL: api + "/docs", GatewayURL: api, MetricsURL: metrics + "/metrics",
 		CompanyID: CompanyID, DepartmentID: DepartmentID,
 	}
-	key, err := auth.LoadPrivateKey(k.authFile)
+	key, err := auth.LoadPrivateKey(authKeyFile)
 	if err != nil {
 		return Ready{}, err
 	}

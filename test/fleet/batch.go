@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/teamsync/edge-workers/pkg/config"
@@ -31,16 +30,17 @@ const (
 
 // batchJobs is a model of AWS Batch that runs its jobs as processes.
 type batchJobs struct {
-	t       testing.TB
+	t       TB
 	service *batchtest.Service
 	server  *httptest.Server
 
 	mu   sync.Mutex
 	last *job
+	stop func() // ends the compute environment and waits for it
 	log  observetest.Log
 }
 
-func openBatch(t testing.TB) *batchJobs {
+func openBatch(t TB) *batchJobs {
 	t.Helper()
 	b := &batchJobs{t: t, service: batchtest.New(batchQueue, batchtest.Deployer(batchDefinition, deliveries))}
 	b.server = httptest.NewServer(b.service)
@@ -102,7 +102,8 @@ func (b *batchJobs) compute(programs string, environment map[string]string) {
 			return b.attempt(ctx, programs, environment, j, attempt)
 		})
 	}()
-	b.t.Cleanup(func() { stop(); <-ended })
+	b.stop = func() { stop(); <-ended }
+	b.t.Cleanup(b.stop)
 }
 
 // attempt runs one attempt of a job as a process.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"testing"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
@@ -30,7 +29,7 @@ type broker interface {
 }
 
 // open makes the broker of a transport.
-func open(t testing.TB, transport string) broker {
+func open(t TB, transport string) broker {
 	t.Helper()
 	switch transport {
 	case config.PubSubBroker:
@@ -54,7 +53,7 @@ func (legacy) Dead() int          { return 0 }
 
 // pubSub is Google's fake of Pub/Sub, in the test's process.
 type pubSub struct {
-	t      testing.TB
+	t      TB
 	server *pstest.Server
 	mu     sync.Mutex
 	dead   map[string]bool
@@ -67,7 +66,7 @@ const (
 
 func pubSubName(kind, id string) string { return "projects/" + pubSubProject + "/" + kind + "/" + id }
 
-func openPubSub(t testing.TB) *pubSub {
+func openPubSub(t TB) *pubSub {
 	t.Helper()
 	b := &pubSub{t: t, server: pstest.NewServer(), dead: map[string]bool{}}
 	t.Cleanup(func() { _ = b.server.Close() })
@@ -124,13 +123,13 @@ const sqsRegion = "us-east-1"
 
 // sqsQueue is a queue with its dead-letter queue on a server that speaks SQS.
 type sqsQueue struct {
-	t         testing.TB
+	t         TB
 	api       *sqs.Client
 	endpoint  string
 	url, dead string
 }
 
-func openSQS(t testing.TB) *sqsQueue {
+func openSQS(t TB) *sqsQueue {
 	t.Helper()
 	b := &sqsQueue{t: t, endpoint: os.Getenv(sqsVariable)}
 	if b.endpoint == "" {

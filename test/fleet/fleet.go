@@ -5,11 +5,11 @@
 package fleet
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/teamsync/edge-workers/pkg/auth"
@@ -29,11 +29,24 @@ type Params struct {
 	Deployers int
 	// Model serves releases from a model in place of an edge host.
 	Model bool
+	// Step, if not nil, is given each part of the start and of Stop with its name,
+	// and does it.
+	Step func(name string, do func())
+}
+
+// TB is the part of testing.TB that a fleet needs. A program that is no test
+// has one of its own; there too, Fatal ends the goroutine.
+type TB interface {
+	processtest.TB
+	Error(args ...any)
+	Errorf(format string, args ...any)
+	Logf(format string, args ...any)
 }
 
 // Fleet is a running system.
 type Fleet struct {
-	t           testing.TB
+	t           TB
+	step        func(name string, do func())
 	folder      string
 	environment map[string]string
 	servers     *servers
@@ -48,32 +61,39 @@ type Fleet struct {
 }
 
 // Start starts a fleet; it ends with the test.
-func Start(t testing.TB, p Params) *Fleet {
+func Start(t TB, p Params) *Fleet {
 	t.Helper()
-	f := &Fleet{t: t, servers: startServers(t), broker: open(t, p.Transport)}
-	bucket := objects.NewBucket(t)
-	f.folder = programs(t, bucket.Endpoint)
-	if p.Model {
-		f.host = startModel(t)
-	} else {
-		f.host = startHost(t, t.TempDir(), f.folder)
+	f := &Fleet{t: t, step: p.Step}
+	if f.step == nil {
+		f.step = func(_ string, do func()) { do() }
 	}
+	f.step("MariaDB and Redis", func() { f.servers = startServers(t) })
+	var bucket *objects.Bucket
+	f.step("the queue and the bucket", func() { f.broker, bucket = open(t, p.Transport), objects.NewBucket(t) })
+	f.step("the programs' build", func() { f.folder = programs(t, bucket.Endpoint) })
+	f.step("the edge host", func() {
+		if p.Model {
+			f.host = startModel(t)
+		} else {
+			f.host = startHost(t, t.TempDir(), f.folder)
+		}
+	})
 	f.settings(bucket)
 	var err error
 	f.database, err = database.Open(t.Context(), database.Params{URL: f.servers.dsn})
 	f.must(err)
 	t.Cleanup(func() { _ = f.database.Close() })
-	f.startAPI()
+	f.step("the api", f.startAPI)
 	if p.Transport == config.Legacy {
 		return f
 	}
-	f.startReconciler()
+	f.step("the reconciler", f.startReconciler)
 	if jobs, ok := f.broker.(*batchJobs); ok {
 		jobs.compute(f.folder, f.environment)
 		return f
 	}
-	for range p.Deployers {
-		f.startDeployer()
+	for i := range p.Deployers {
+		f.step(fmt.Sprintf("deployer %d", i+1), f.startDeployer)
 	}
 	return f
 }
@@ -104,13 +124,15 @@ func (f *Fleet) must(err error) {
 	}
 }
 
+const module = "github.com/teamsync/edge-workers/cmd/"
+
 var builds struct {
 	mu      sync.Mutex
 	folders map[string]string // by the artifact service's origin
 }
 
 // programs builds the programs, once for each artifact service.
-func programs(t testing.TB, origin string) string {
+func programs(t TB, origin string) string {
 	t.Helper()
 	builds.mu.Lock()
 	defer builds.mu.Unlock()
@@ -121,12 +143,13 @@ func programs(t testing.TB, origin string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	build := exec.CommandContext(t.Context(), "go", "build", // #nosec G204 -- the test's own words "-trimpath",
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", // #nosec G204 -- the test's own words
 		"-ldflags", "-X github.com/teamsync/edge-workers/pkg/config.artifactsOrigin="+origin, "-o", folder+"/",
-		"../../cmd/api", "../../cmd/deployer", "../../cmd/reconciler", "../../cmd/edgehost")
+		module+"api", module+"deployer", module+"reconciler", module+"edgehost")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	text, err := build.CombinedOutput()
 	if err != nil {
+		_ = os.RemoveAll(folder)
 		t.Fatalf("build: %v\n%s", err, text)
 	}
 	if builds.folders == nil {
@@ -138,9 +161,12 @@ func programs(t testing.TB, origin string) string {
 
 // RemovePrograms deletes what was built.
 func RemovePrograms() {
+	builds.mu.Lock()
+	defer builds.mu.Unlock()
 	for _, folder := range builds.folders {
 		_ = os.RemoveAll(folder)
 	}
+	builds.folders = nil
 }
 
 func (f *Fleet) run(program string, servers int) *processtest.Process {

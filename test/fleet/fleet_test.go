@@ -41,13 +41,7 @@ func each(t *testing.T, run func(t *testing.T, transport string)) {
 }
 
 // provision makes the company and its departments.
-func (f *Fleet) provision(departments ...string) {
-	f.t.Helper()
-	f.exec("INSERT INTO companies (id, name) VALUES ('c', 'A company')")
-	for _, d := range departments {
-		f.exec("INSERT INTO departments (id, company_id, name) VALUES (?, 'c', 'A department')", d)
-	}
-}
+func (f *Fleet) provision(departments ...string) { f.t.Helper(); f.Provision("c", departments...) }
 
 // archive is the example; text makes its bundle differ.
 func (f *Fleet) archive(text string) []byte {

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"testing"
 
 	"github.com/teamsync/edge-workers/pkg/edgehost/workerd"
 	"github.com/teamsync/edge-workers/pkg/process/processtest"
@@ -32,7 +31,7 @@ type host struct {
 
 // startHost starts a real edge host, as a process on workerd, with its state in
 // data.
-func startHost(t testing.TB, data, programs string) *host {
+func startHost(t TB, data, programs string) *host {
 	t.Helper()
 	h := &host{data: data}
 	h.start(t, programs, "127.0.0.1:0", "127.0.0.1:0")
@@ -45,7 +44,7 @@ func startHost(t testing.TB, data, programs string) *host {
 	return h
 }
 
-func (h *host) start(t testing.TB, programs, api, dispatch string) {
+func (h *host) start(t TB, programs, api, dispatch string) {
 	t.Helper()
 	binary, err := workerd.Find("")
 	if err != nil {
@@ -59,7 +58,7 @@ func (h *host) start(t testing.TB, programs, api, dispatch string) {
 }
 
 // restart kills the host and brings it back at its addresses.
-func (h *host) restart(t testing.TB, programs string) {
+func (h *host) restart(t TB, programs string) {
 	t.Helper()
 	h.process.Kill()
 	address := func(server string) string { return strings.TrimPrefix(h.process.URL(server), "http://") }
@@ -69,7 +68,7 @@ func (h *host) restart(t testing.TB, programs string) {
 // startModel starts a model that keeps what is uploaded and answers for every
 // release as a live Worker does. It runs nothing: it is there for many
 // deployments.
-func startModel(t testing.TB) *host {
+func startModel(t TB) *host {
 	t.Helper()
 	live := httptest.NewServer(http.HandlerFunc(answerCommand))
 	t.Cleanup(live.Close)
@@ -78,7 +77,7 @@ func startModel(t testing.TB) *host {
 	return h
 }
 
-func (h *host) serve(t testing.TB, inner http.Handler) {
+func (h *host) serve(t TB, inner http.Handler) {
 	t.Helper()
 	h.uploads = map[string]int{}
 	h.front = providertest.NewFront(inner)
@@ -105,7 +104,7 @@ type gate struct {
 
 // hold stops the next upload before the host has seen it, or, with after, once
 // the host has it and before it has answered.
-func (h *host) hold(t testing.TB, after bool) *gate {
+func (h *host) hold(t TB, after bool) *gate {
 	t.Helper()
 	g := &gate{arrived: make(chan struct{}), opened: make(chan struct{})}
 	t.Cleanup(g.open) // a test that failed leaves nobody waiting

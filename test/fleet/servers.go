@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"os"
 	"strings"
-	"testing"
 
 	_ "github.com/go-sql-driver/mysql" // the driver of the administrator's connection
 	"github.com/redis/go-redis/v9"
@@ -15,7 +14,7 @@ import (
 
 // servers are a fleet's own database and Redis, which a test may take away.
 type servers struct {
-	t         testing.TB
+	t         TB
 	dir       string
 	mariadb   *daemon.Daemon
 	cache     *daemon.Daemon
@@ -23,7 +22,7 @@ type servers struct {
 	redisAddr string
 }
 
-func startServers(t testing.TB) *servers {
+func startServers(t TB) *servers {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ew-fleet-") // a socket's path must be short
 	if err != nil {

@@ -35,6 +35,14 @@ const region = "us-east-1"
 // callTimeout bounds what this package asks by itself.
 const callTimeout = 30 * time.Second
 
+// TB is the part of testing.TB that NewBucket needs; a program that runs what
+// tests run has one of its own.
+type TB interface {
+	Helper()
+	Context() context.Context
+	Fatalf(format string, args ...any)
+}
+
 // Bucket is an empty bucket of one test.
 type Bucket struct {
 	Name     string
@@ -48,7 +56,7 @@ type Bucket struct {
 func Available() bool { return os.Getenv(variable) != "" }
 
 // NewBucket makes a bucket. It ends the test where there is no service.
-func NewBucket(t testing.TB) *Bucket {
+func NewBucket(t TB) *Bucket {
 	t.Helper()
 	address, err := url.Parse(os.Getenv(variable))
 	if err != nil || address.User == nil {

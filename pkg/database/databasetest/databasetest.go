@@ -77,9 +77,18 @@ func SQLiteURL(t testing.TB) string {
 	return "sqlite:" + filepath.Join(t.TempDir(), "edge.db")
 }
 
+// TB is the part of testing.TB that MySQLURL needs; a program that runs what
+// tests run has one of its own.
+type TB interface {
+	Helper()
+	Cleanup(undo func())
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // MySQLURL creates a fresh database on the test server, to be dropped with the
 // test, and returns its DSN.
-func MySQLURL(t testing.TB) string {
+func MySQLURL(t TB) string {
 	t.Helper()
 	base := os.Getenv(dsnVariable)
 	if base == "" {
@@ -96,7 +105,7 @@ func MySQLURL(t testing.TB) string {
 	return cfg.FormatDSN()
 }
 
-func exec(t testing.TB, dsn, statement string) {
+func exec(t TB, dsn, statement string) {
 	t.Helper()
 	db, err := gorm.Open(gormmysql.Open(dsn), &gorm.Config{Logger: logger.Discard})
 	if err != nil {

@@ -4,6 +4,7 @@ package processtest
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/teamsync/edge-workers/pkg/observe/observetest"
+	"github.com/teamsync/edge-workers/test/services/daemon"
 )
 
 // marker is set in the environment of the process that is to be the program.
@@ -32,9 +34,20 @@ func Main(m *testing.M, program func()) {
 	os.Exit(m.Run())
 }
 
+// TB is the part of testing.TB that this package needs; a program that runs the
+// programs as tests do has one of its own.
+type TB interface {
+	Helper()
+	Context() context.Context
+	TempDir() string
+	Cleanup(undo func())
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // Process is the running program.
 type Process struct {
-	t         testing.TB
+	t         TB
 	cmd       *exec.Cmd
 	log       observetest.Log
 	mu        sync.Mutex
@@ -42,10 +55,13 @@ type Process struct {
 	ended     chan struct{} // closed when its log has ended
 }
 
-// command has nothing of the test's environment but what it is given.
-func command(t testing.TB, program string, environment map[string]string, args ...string) *exec.Cmd {
+// command has nothing of the test's environment but what it is given. A Ctrl-C
+// in the terminal reaches the test alone, which ends its programs in the order it
+// wants; on Linux none outlives it, however it ends.
+func command(t TB, program string, environment map[string]string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.SysProcAttr = daemon.BoundToParent()
 	cmd.Env = []string{marker + "=1", "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
 	for name, value := range environment {
 		cmd.Env = append(cmd.Env, name+"="+value)
@@ -54,7 +70,7 @@ func command(t testing.TB, program string, environment map[string]string, args .
 }
 
 // self is the test's own binary.
-func self(t testing.TB) string {
+func self(t TB) string {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
@@ -64,35 +80,41 @@ func self(t testing.TB) string {
 }
 
 // Run runs a program that ends by itself and gives its exit code and output.
-func Run(t testing.TB, environment map[string]string, args ...string) (int, string) {
+func Run(t TB, environment map[string]string, args ...string) (int, string) {
 	t.Helper()
-	out, err := command(t, self(t), environment, args...).CombinedOutput()
+	var out bytes.Buffer
+	cmd := command(t, self(t), environment, args...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := daemon.OnLastingThread(cmd.Start)
+	if err == nil {
+		err = cmd.Wait()
+	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
 	if exit == nil {
-		return 0, string(out)
+		return 0, out.String()
 	}
-	return exit.ExitCode(), string(out)
+	return exit.ExitCode(), out.String()
 }
 
 // Start starts the program and waits until its log has named the addresses of
 // that many servers.
-func Start(t testing.TB, servers int, environment map[string]string) *Process {
+func Start(t TB, servers int, environment map[string]string) *Process {
 	t.Helper()
 	return StartProgram(t, self(t), servers, environment)
 }
 
 // StartProgram is Start for a program that was built elsewhere.
-func StartProgram(t testing.TB, program string, servers int, environment map[string]string) *Process {
+func StartProgram(t TB, program string, servers int, environment map[string]string) *Process {
 	t.Helper()
 	p := &Process{t: t, cmd: command(t, program, environment), addresses: map[string]string{}, ended: make(chan struct{})}
 	log, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = p.cmd.Start()
+	err = daemon.OnLastingThread(p.cmd.Start)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,6 +161,12 @@ func (p *Process) URL(server string) string {
 	defer p.mu.Unlock()
 	return "http://" + p.addresses[server]
 }
+
+// PID is the process's.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed once the process has ended, for whatever reason.
+func (p *Process) Done() <-chan struct{} { return p.ended }
 
 // Log is all that it has logged.
 func (p *Process) Log() string { return p.log.String() }

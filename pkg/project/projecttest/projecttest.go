@@ -16,8 +16,15 @@ import (
 	"github.com/teamsync/edge-workers/pkg/fault"
 )
 
+// TB is the part of testing.TB that Archive needs.
+type TB interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // Archive packs files as a .tar.gz in the given order, or sorted by name.
-func Archive(t testing.TB, files map[string]string, order ...string) []byte {
+func Archive(t TB, files map[string]string, order ...string) []byte {
 	t.Helper()
 	if len(order) == 0 {
 		order = slices.Sorted(maps.Keys(files))
