@@ -25,12 +25,15 @@ TEST_FLAGS    := -p $(TEST_P) -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT
 RACE_PKG  ?= ./models/... ./pkg/... ./transports/...
 RACE_SKIP ?= /(devkit|setup)$$
 
+# How many deployments each transport gets in the e2e suite.
+E2E_DEPLOYMENTS ?= 500
+
 # Where our Go files are; node_modules is not among it.
 GO_FILES := $(wildcard *.go cmd models pkg runtime test transports tools/*/*.go)
 
 GOLANGCI := $(CACHE)/bin/golangci-lint
 
-.PHONY: help build tools generate fmt lint test test-plans test-stress test-race test-faults test-s3 tools-sqs test-sqs test-chart rules demo dev stack bench simulate ci clean
+.PHONY: help build tools generate fmt lint test test-plans test-stress test-race test-faults test-s3 tools-sqs test-sqs e2e test-chart rules demo dev stack bench simulate ci clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,9 +99,12 @@ test-faults: build ## Break a control plane at every named step and check that n
 # is linked into our programs or shipped with them.
 MINIO := $(CACHE)/bin/minio
 
-test-s3: $(MINIO) tools ## Test stored objects, 1,000 kills, deployments and the production programs on a real S3 service, MinIO (its first build takes minutes)
+test-s3: $(MINIO) tools ## Test stored objects, 1,000 kills and deployments on a real S3 service, MinIO (its first build takes minutes)
 	EDGE_TEST_KILLS=1000 go run ./test/services -minio $(MINIO) -- go test -tags s3 -count=1 -v -timeout 20m ./test/objects
-	go run ./test/services -minio $(MINIO) -- go test -tags s3 -count=1 -parallel $(TEST_PARALLEL) -timeout 20m ./test/cloudflow ./test/processes
+	go run ./test/services -minio $(MINIO) -- go test -tags s3 -count=1 -parallel $(TEST_PARALLEL) -timeout 20m ./test/cloudflow
+
+e2e: $(MINIO) tools tools-sqs ## Run the production programs over each transport, and kill, stop and starve them (E2E_DEPLOYMENTS=100 for fewer)
+	EDGE_TEST_DEPLOYMENTS=$(E2E_DEPLOYMENTS) go run ./test/services -minio $(MINIO) -sqs tools/sqs -- go test -tags e2e -count=1 -v -p 1 -timeout 30m ./test/fleet ./test/stack
 
 $(MINIO): tools/minio/go.mod tools/minio/go.sum
 	@mkdir -p $(dir $@)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strconv"
@@ -10,6 +11,8 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"cloud.google.com/go/pubsub/v2/pstest"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/database"
@@ -88,8 +91,32 @@ func acked(t *testing.T, server *pstest.Server, n int) {
 	}
 }
 
-// D1, S1-252, S1-267, S1-271: a deployer takes a committed deployment from the
-// broker to its end, which without an artifact store is a failure; a copy of the
+// claimed sets the marks by which a general consumer knows a job that runs or has
+// run. What it returns checks that nobody has touched them.
+func claimed(t *testing.T, url, jobID string) func() {
+	t.Helper()
+	options, err := redis.ParseURL(url)
+	must(t, err)
+	client := redis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	keys := []string{"job:running:" + jobID, "job:done:" + jobID}
+	for _, key := range keys {
+		must(t, client.Set(t.Context(), key, "somebody", time.Hour).Err())
+		t.Cleanup(func() { client.Del(context.WithoutCancel(t.Context()), key) })
+	}
+	return func() {
+		t.Helper()
+		for _, key := range keys {
+			if got, err := client.Get(t.Context(), key).Result(); err != nil || got != "somebody" {
+				t.Errorf("%s: %q, %v", key, got, err)
+			}
+		}
+	}
+}
+
+// D1, S1-252, S1-263 to S1-265, S1-267, S1-271: a deployer takes a committed
+// deployment from the broker to its end, whatever a general consumer's marks say
+// of its job; without an artifact store the end is a failure. A copy of the
 // message ends at the settled row; poison is dropped and counted, and its content
 // is in no log; SIGTERM ends the process cleanly.
 func TestDeploys(t *testing.T) {
@@ -105,12 +132,14 @@ func TestDeploys(t *testing.T) {
 	raw, err := control.Published.Messages()[0].Encode()
 	must(t, err)
 
+	marks := claimed(t, environment["EDGE_WORKERS_REDIS_URL"], control.Published.Messages()[0].JobID)
 	p := processtest.Start(t, 1, environment)
 	if got := ask(t, p.URL("metrics")+"/readyz"); !strings.HasPrefix(got, "200") {
 		t.Errorf("readyz: %s", got)
 	}
 	server.Publish(topic, raw, nil)
 	acked(t, server, 1)
+	marks()
 	row := control.Row(ticket)
 	if row.Status != models.OutboxFailed || row.LastErrorCode == "" {
 		t.Errorf("row %s, %s\n%s", row.Status, row.LastErrorCode, p.Log())

@@ -11,20 +11,22 @@ import (
 	"testing"
 )
 
-// sources is the text of all Go files of pkg but the tests.
+// sources is the text of all Go files of pkg and transports but the tests.
 func sources(t *testing.T) string {
 	t.Helper()
 	var text strings.Builder
-	err := filepath.WalkDir(root+"/pkg", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+	for _, folder := range []string{"/pkg", "/transports"} {
+		err := filepath.WalkDir(root+folder, func(name string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+				return err
+			}
+			content, err := os.ReadFile(name)
+			text.Write(content)
 			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		content, err := os.ReadFile(name)
-		text.Write(content)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	return text.String()
 }

@@ -134,13 +134,14 @@ func (f *Fleet) restartWorker() {
 // recover lets time pass and a sweep begin its first round.
 func (f *Fleet) recover() {
 	f.t.Helper()
-	f.passTime()
 	if f.reconciler == nil {
 		f.api.Kill()
+		f.passTime()
 		f.startAPI()
 		return
 	}
 	f.reconciler.Kill()
+	f.passTime()
 	f.startReconciler()
 }
 
@@ -225,12 +226,18 @@ func TestFleet(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		f := Start(t, Params{Transport: transport, Deployers: 1})
 		f.provision("d")
-		f.deploysAndAnswers()
-		f.drainsOnStop()
-		f.survivesKills()
-		f.survivesForgetfulRedis()
-		f.survivesDatabaseRestart()
-		f.survivesHostKill()
+		for _, step := range []struct {
+			name string
+			do   func()
+		}{
+			{"deploys and answers", f.deploysAndAnswers}, {"drains on stop", f.drainsOnStop}, {"survives kills", f.survivesKills},
+			{"survives a flushed Redis", f.survivesForgetfulRedis}, {"survives a database that restarts", f.survivesDatabaseRestart},
+			{"survives a killed host", f.survivesHostKill},
+		} {
+			began := time.Now()
+			step.do()
+			t.Logf("%s: %.1f s", step.name, time.Since(began).Seconds())
+		}
 		if out, err := f.as("d").Invoke(t.Context(), "orders.get", json.RawMessage(`{"id":"1"}`)); err != nil || !strings.Contains(string(out), "Ada") {
 			t.Errorf("the data after all: %s, %v", out, err)
 		}

@@ -261,6 +261,37 @@ func TestBrokerIsAway(t *testing.T) {
 	must(t, c.Close())
 }
 
+// S1-023: two environments have a queue each; what one publishes reaches its own deployers and no others.
+func TestEnvironmentsAreApart(t *testing.T) {
+	t.Parallel()
+	production, staging := open(t), open(t)
+	got := make(chan string, 2)
+	ctx, stop := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for environment, b := range map[string]*broker{"production": production, "staging": staging} {
+		c := b.Consumer(t, receiver(t, func(_ context.Context, m transports.Message) error { got <- environment + " got " + m.JobID; return nil }), time.Minute)
+		group.Go(func() {
+			if err := c.Consume(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	must(t, production.Publish(t.Context(), transports.Deploy("o", "c", "d", "live")))
+	if one := <-got; one != "production got live" {
+		t.Error(one)
+	}
+	must(t, staging.Publish(t.Context(), transports.Deploy("o", "c", "d", "trial"))) // the control: the other consumer does work
+	if one := <-got; one != "staging got trial" {
+		t.Error(one)
+	}
+	stop()
+	group.Wait()
+	if len(got) != 0 {
+		t.Errorf("and %s", <-got)
+	}
+}
+
 func TestParams(t *testing.T) {
 	t.Parallel()
 	b := open(t)
