@@ -104,7 +104,7 @@ test-s3: $(MINIO) tools ## Test stored objects, 1,000 kills and deployments on a
 	go run ./test/services -minio $(MINIO) -- go test -tags s3 -count=1 -parallel $(TEST_PARALLEL) -timeout 20m ./test/cloudflow
 
 e2e: $(MINIO) tools tools-sqs ## Run the production programs over each transport, and kill, stop and starve them (E2E_DEPLOYMENTS=100 for fewer)
-	EDGE_TEST_DEPLOYMENTS=$(E2E_DEPLOYMENTS) go run ./test/services -minio $(MINIO) -sqs tools/sqs -- go test -tags e2e -count=1 -v -timeout 30m ./test/fleet
+	EDGE_TEST_DEPLOYMENTS=$(E2E_DEPLOYMENTS) go run ./test/services -minio $(MINIO) -sqs tools/sqs -- go test -tags e2e -count=1 -v -p 1 -timeout 30m ./test/fleet ./test/stack
 
 $(MINIO): tools/minio/go.mod tools/minio/go.sum
 	@mkdir -p $(dir $@)
