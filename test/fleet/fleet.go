@@ -5,10 +5,7 @@
 package fleet
 
 import (
-	"os"
-	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,12 +26,16 @@ type Params struct {
 	Deployers int
 	// Model serves releases from a model in place of an edge host.
 	Model bool
+	// Releases is the commit that a program is of, by its name; a program that is
+	// not in it is of this tree.
+	Releases map[string]string
 }
 
 // Fleet is a running system.
 type Fleet struct {
 	t           testing.TB
 	folder      string
+	releases    map[string]string // as Params has it
 	environment map[string]string
 	servers     *servers
 	broker      broker
@@ -50,9 +51,9 @@ type Fleet struct {
 // Start starts a fleet; it ends with the test.
 func Start(t testing.TB, p Params) *Fleet {
 	t.Helper()
-	f := &Fleet{t: t, servers: startServers(t), broker: open(t, p.Transport)}
+	f := &Fleet{t: t, releases: p.Releases, servers: startServers(t), broker: open(t, p.Transport)}
 	bucket := objects.NewBucket(t)
-	f.folder = programs(t, bucket.Endpoint)
+	f.folder = programs(t, bucket.Endpoint, "")
 	if p.Model {
 		f.host = startModel(t)
 	} else {
@@ -104,48 +105,10 @@ func (f *Fleet) must(err error) {
 	}
 }
 
-var builds struct {
-	mu      sync.Mutex
-	folders map[string]string // by the artifact service's origin
-}
-
-// programs builds the programs, once for each artifact service.
-func programs(t testing.TB, origin string) string {
-	t.Helper()
-	builds.mu.Lock()
-	defer builds.mu.Unlock()
-	if folder := builds.folders[origin]; folder != "" {
-		return folder
-	}
-	folder, err := os.MkdirTemp("", "ew-programs-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	build := exec.CommandContext(t.Context(), "go", "build", // #nosec G204 -- the test's own words "-trimpath",
-		"-ldflags", "-X github.com/teamsync/edge-workers/pkg/config.artifactsOrigin="+origin, "-o", folder+"/",
-		"../../cmd/api", "../../cmd/deployer", "../../cmd/reconciler", "../../cmd/edgehost")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	text, err := build.CombinedOutput()
-	if err != nil {
-		t.Fatalf("build: %v\n%s", err, text)
-	}
-	if builds.folders == nil {
-		builds.folders = map[string]string{}
-	}
-	builds.folders[origin] = folder
-	return folder
-}
-
-// RemovePrograms deletes what was built.
-func RemovePrograms() {
-	for _, folder := range builds.folders {
-		_ = os.RemoveAll(folder)
-	}
-}
-
 func (f *Fleet) run(program string, servers int) *processtest.Process {
 	f.t.Helper()
-	return processtest.StartProgram(f.t, filepath.Join(f.folder, program), servers, f.environment)
+	folder := programs(f.t, f.environment["EDGE_WORKERS_ARTIFACTS_ENDPOINT_URL"], f.releases[program])
+	return processtest.StartProgram(f.t, filepath.Join(folder, program), servers, f.environment)
 }
 
 func (f *Fleet) startAPI()        { f.t.Helper(); f.api = f.run("api", 2) }
@@ -156,10 +119,10 @@ func (f *Fleet) startDeployer() {
 	f.deployers = append(f.deployers, f.run("deployer", 1))
 }
 
-// restartDeployer brings a killed or stopped one back.
-func (f *Fleet) restartDeployer(i int) {
+// restartDeployer brings the first one back, killed or stopped.
+func (f *Fleet) restartDeployer() {
 	f.t.Helper()
-	f.deployers[i] = f.run("deployer", 1)
+	f.deployers[0] = f.run("deployer", 1)
 }
 
 // as is a client of somebody with all roles in a department.
