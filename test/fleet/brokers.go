@@ -104,16 +104,36 @@ func (b *pubSub) Inject(raw []byte) bool {
 func (b *pubSub) Dead() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	for _, m := range b.pull("dead") {
+		b.dead[m.GetMessage().GetMessageId()] = true
+	}
+	return len(b.dead)
+}
+
+// lose takes away all messages that wait now, as if they had never been
+// published, and gives them. No deployer may run.
+func (b *pubSub) lose() [][]byte {
+	var lost [][]byte
+	for _, m := range b.pull("jobs") {
+		lost = append(lost, m.GetMessage().GetData())
+		_, err := b.server.GServer.Acknowledge(context.WithoutCancel(b.t.Context()), &pubsubpb.AcknowledgeRequest{
+			Subscription: pubSubName("subscriptions", "jobs"), AckIds: []string{m.GetAckId()},
+		})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	return lost
+}
+
+func (b *pubSub) pull(subscription string) []*pubsubpb.ReceivedMessage {
 	got, err := b.server.GServer.Pull(context.WithoutCancel(b.t.Context()), &pubsubpb.PullRequest{
-		Subscription: pubSubName("subscriptions", "dead"), MaxMessages: 1000, ReturnImmediately: true, //nolint:staticcheck // a fake need not be spared
+		Subscription: pubSubName("subscriptions", subscription), MaxMessages: 1000, ReturnImmediately: true, //nolint:staticcheck // a fake need not be spared
 	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	for _, m := range got.GetReceivedMessages() {
-		b.dead[m.GetMessage().GetMessageId()] = true
-	}
-	return len(b.dead)
+	return got.GetReceivedMessages()
 }
 
 // sqsVariable holds the address of a server that speaks SQS.

@@ -6,10 +6,7 @@ package fleet
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/teamsync/edge-workers/pkg/auth"
@@ -32,6 +29,9 @@ type Params struct {
 	// Step, if not nil, is given each part of the start and of Stop with its name,
 	// and does it.
 	Step func(name string, do func())
+	// Releases is the commit that a program is of, by its name; a program that is
+	// not in it is of this tree.
+	Releases map[string]string
 }
 
 // TB is the part of testing.TB that a fleet needs. A program that is no test
@@ -48,6 +48,7 @@ type Fleet struct {
 	t           TB
 	step        func(name string, do func())
 	folder      string
+	releases    map[string]string // as Params has it
 	environment map[string]string
 	servers     *servers
 	broker      broker
@@ -63,14 +64,14 @@ type Fleet struct {
 // Start starts a fleet; it ends with the test.
 func Start(t TB, p Params) *Fleet {
 	t.Helper()
-	f := &Fleet{t: t, step: p.Step}
+	f := &Fleet{t: t, step: p.Step, releases: p.Releases}
 	if f.step == nil {
 		f.step = func(_ string, do func()) { do() }
 	}
 	f.step("MariaDB and Redis", func() { f.servers = startServers(t) })
 	var bucket *objects.Bucket
 	f.step("the queue and the bucket", func() { f.broker, bucket = open(t, p.Transport), objects.NewBucket(t) })
-	f.step("the programs' build", func() { f.folder = programs(t, bucket.Endpoint) })
+	f.step("the programs' build", func() { f.folder = programs(t, bucket.Endpoint, "") })
 	f.step("the edge host", func() {
 		if p.Model {
 			f.host = startModel(t)
@@ -124,54 +125,10 @@ func (f *Fleet) must(err error) {
 	}
 }
 
-const module = "github.com/teamsync/edge-workers/cmd/"
-
-var builds struct {
-	mu      sync.Mutex
-	folders map[string]string // by the artifact service's origin
-}
-
-// programs builds the programs, once for each artifact service.
-func programs(t TB, origin string) string {
-	t.Helper()
-	builds.mu.Lock()
-	defer builds.mu.Unlock()
-	if folder := builds.folders[origin]; folder != "" {
-		return folder
-	}
-	folder, err := os.MkdirTemp("", "ew-programs-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", // #nosec G204 -- the test's own words
-		"-ldflags", "-X github.com/teamsync/edge-workers/pkg/config.artifactsOrigin="+origin, "-o", folder+"/",
-		module+"api", module+"deployer", module+"reconciler", module+"edgehost")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	text, err := build.CombinedOutput()
-	if err != nil {
-		_ = os.RemoveAll(folder)
-		t.Fatalf("build: %v\n%s", err, text)
-	}
-	if builds.folders == nil {
-		builds.folders = map[string]string{}
-	}
-	builds.folders[origin] = folder
-	return folder
-}
-
-// RemovePrograms deletes what was built.
-func RemovePrograms() {
-	builds.mu.Lock()
-	defer builds.mu.Unlock()
-	for _, folder := range builds.folders {
-		_ = os.RemoveAll(folder)
-	}
-	builds.folders = nil
-}
-
 func (f *Fleet) run(program string, servers int) *processtest.Process {
 	f.t.Helper()
-	return processtest.StartProgram(f.t, filepath.Join(f.folder, program), servers, f.environment)
+	folder := programs(f.t, f.environment["EDGE_WORKERS_ARTIFACTS_ENDPOINT_URL"], f.releases[program])
+	return processtest.StartProgram(f.t, filepath.Join(folder, program), servers, f.environment)
 }
 
 func (f *Fleet) startAPI()        { f.t.Helper(); f.api = f.run("api", 2) }
@@ -182,10 +139,10 @@ func (f *Fleet) startDeployer() {
 	f.deployers = append(f.deployers, f.run("deployer", 1))
 }
 
-// restartDeployer brings a killed or stopped one back.
-func (f *Fleet) restartDeployer(i int) {
+// restartDeployer brings the first one back, killed or stopped.
+func (f *Fleet) restartDeployer() {
 	f.t.Helper()
-	f.deployers[i] = f.run("deployer", 1)
+	f.deployers[0] = f.run("deployer", 1)
 }
 
 // as is a client of somebody with all roles in a department.

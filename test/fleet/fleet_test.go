@@ -127,7 +127,7 @@ func (f *Fleet) restartWorker() {
 	case f.reconciler == nil:
 		f.startAPI()
 	case len(f.deployers) > 0:
-		f.restartDeployer(0)
+		f.restartDeployer()
 	}
 }
 

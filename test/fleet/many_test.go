@@ -124,6 +124,18 @@ func (f *Fleet) count(condition string) int64 {
 	return n
 }
 
+// message is what is to be published for a deployment.
+func (f *Fleet) message(ticketID string) []byte {
+	f.t.Helper()
+	var row models.Outbox
+	f.must(f.database.Read(f.t.Context()).Where("ticket_id = ?", ticketID).Take(&row).Error)
+	payload, err := outbox.DecodeDeploy(row)
+	f.must(err)
+	raw, err := transports.Deploy(row.ID, row.CompanyID, row.DepartmentID, payload.MessageID).Encode()
+	f.must(err)
+	return raw
+}
+
 // copier puts copies of messages onto the queue, of new ones and of old ones.
 type copier struct {
 	fleet *Fleet
@@ -134,12 +146,7 @@ type copier struct {
 
 func (c *copier) of(ticketID string) {
 	c.fleet.t.Helper()
-	var row models.Outbox
-	c.fleet.must(c.fleet.database.Read(c.fleet.t.Context()).Where("ticket_id = ?", ticketID).Take(&row).Error)
-	payload, err := outbox.DecodeDeploy(row)
-	c.fleet.must(err)
-	raw, err := transports.Deploy(row.ID, row.CompanyID, row.DepartmentID, payload.MessageID).Encode()
-	c.fleet.must(err)
+	raw := c.fleet.message(ticketID)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen = append(c.seen, raw)
