@@ -243,7 +243,7 @@ func TestSchemaForeignKeys(t *testing.T) {
 // a column keeps lacking it.
 func TestSchemaIsCreateOnly(t *testing.T) {
 	t.Parallel()
-	for name, url := range map[string]func(testing.TB) string{"mysql": databasetest.MySQLURL, "sqlite": databasetest.SQLiteURL} {
+	for name, url := range map[string]func(testing.TB) string{"mysql": func(t testing.TB) string { return databasetest.MySQLURL(t) }, "sqlite": databasetest.SQLiteURL} {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex
 			var ddl []string

@@ -152,7 +152,7 @@ func (s *stack) await(done func() bool, what string) {
 	}
 }
 
-// deploys deploys the example .
+// deploys deploys the example.
 func (s *stack) deploys() {
 	s.t.Helper()
 	ctx := s.t.Context()

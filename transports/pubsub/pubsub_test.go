@@ -269,7 +269,10 @@ func TestEnvironmentsAreApart(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var group sync.WaitGroup
 	for environment, b := range map[string]*broker{"production": production, "staging": staging} {
-		c := b.Consumer(t, receiver(t, func(_ context.Context, m transports.Message) error { got <- environment + " got " + m.JobID; return nil }), time.Minute)
+		c := b.Consumer(t, receiver(t, func(_ context.Context, m transports.Message) error {
+			got <- environment + " got " + m.JobID
+			return nil
+		}), time.Minute)
 		group.Go(func() {
 			if err := c.Consume(ctx); err != nil {
 				t.Error(err)
