@@ -33,7 +33,7 @@ GO_FILES := $(wildcard *.go cmd models pkg runtime test transports tools/*/*.go)
 
 GOLANGCI := $(CACHE)/bin/golangci-lint
 
-.PHONY: help build tools generate fmt lint test test-plans test-stress test-race test-faults test-s3 tools-sqs test-sqs e2e test-chart rules demo dev stack bench simulate ci clean
+.PHONY: help build tools generate fmt lint test test-plans test-stress test-race test-faults test-s3 tools-sqs test-sqs e2e figures test-chart rules demo dev stack bench simulate ci clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -130,6 +130,9 @@ test-sqs: tools-sqs ## Test the SQS transport on a server that speaks SQS
 # A module of its own, so that Helm and Kubernetes are no dependencies of ours.
 # Their types take minutes to compile the first time; nothing but Go modules is
 # downloaded, and neither a cluster nor Docker is needed.
+figures: $(MINIO) tools tools-sqs ## Measure the production programs: size, start, idle memory, and commit to lease over each transport (Linux)
+	go run ./test/services -minio $(MINIO) -sqs tools/sqs -- go test -tags e2e -run '^$$' -bench 'Programs|CommitToLease' -benchtime 100x -count=1 -timeout 30m ./test/fleet
+
 test-chart: build $(GOLANGCI) ## Check the Helm chart, the brokers' definitions, the Dockerfile and compose.yaml (its first build takes minutes)
 	cd tools/chart && go test -count=1 . && $(CURDIR)/$(GOLANGCI) run --config $(CURDIR)/.golangci.yml --timeout 10m
 
