@@ -5,7 +5,9 @@ package fleet
 import (
 	"bytes"
 	"fmt"
+	"os/exec"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +34,9 @@ type deployment struct {
 
 func begin(t *testing.T, first mix) *rollout {
 	t.Helper()
+	if shallow(t) {
+		t.Skip("this clone is shallow and has no older release: git fetch --unshallow")
+	}
 	r := &rollout{now: first, Fleet: Start(t, Params{
 		Transport: config.PubSubBroker, Deployers: 1, Model: true,
 		Releases: map[string]string{"api": first.api, "deployer": first.deployer, "reconciler": first.reconciler},
@@ -39,6 +44,16 @@ func begin(t *testing.T, first mix) *rollout {
 	r.queue = r.broker.(*pubSub)
 	r.provision("d")
 	return r
+}
+
+// shallow tells whether the clone was made without its history.
+func shallow(t *testing.T) bool {
+	t.Helper()
+	said, err := exec.CommandContext(t.Context(), "git", "-c", "safe.directory=*", "rev-parse", "--is-shallow-repository").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(said)) == "true"
 }
 
 // submits submits a version and asks for its deployment.
