@@ -93,7 +93,7 @@ func residentKiB(b *testing.B, pid int) int64 {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer status.Close()
+	defer func() { _ = status.Close() }()
 	for lines := bufio.NewScanner(status); lines.Scan(); {
 		var kib int64
 		if strings.HasPrefix(lines.Text(), "VmRSS:") {
