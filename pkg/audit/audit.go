@@ -77,17 +77,13 @@ func Write(tx *database.Tx, f Fact) error {
 	if err != nil {
 		return err
 	}
-	found, err := repeats(tx, row)
-	if err != nil || found {
-		return err
-	}
 	row.CreatedAt, err = tx.Now()
 	if err != nil {
 		return err
 	}
 	err = tx.Create(&row).Error
-	if database.IsDuplicate(err) { // another writer of the same fact was first
-		_, err = repeats(tx, row)
+	if database.IsDuplicate(err) { // it was written before; the transaction goes on
+		return repeats(tx, row)
 	}
 	if err != nil {
 		return fmt.Errorf("write the audit fact: %w", err)
@@ -95,20 +91,13 @@ func Write(tx *database.Tx, f Fact) error {
 	return nil
 }
 
-// repeats reports whether the fact is there already, with equal facts.
-func repeats(tx *database.Tx, row models.AuditLog) (bool, error) {
-	var existing []models.AuditLog
-	err := tx.Locked().Where("id = ?", row.ID).Find(&existing).Error
+// repeats checks that the fact which has the row's id is the same.
+func repeats(tx *database.Tx, row models.AuditLog) error {
+	var existing models.AuditLog
+	err := tx.Locked().Where("id = ?", row.ID).Take(&existing).Error
 	if err != nil {
-		return false, fmt.Errorf("look for the audit fact: %w", err)
+		return fmt.Errorf("read the audit fact: %w", err)
 	}
-	if len(existing) == 0 {
-		return false, nil
-	}
-	return true, compare(existing[0], row)
-}
-
-func compare(existing, row models.AuditLog) error {
 	row.CreatedAt = existing.CreatedAt
 	row.RequestID = existing.RequestID // a repeated request is the same fact
 	if existing != row {

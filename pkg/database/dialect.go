@@ -1,6 +1,7 @@
 package database
 
 import (
+	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -68,7 +69,29 @@ func newDialector(p Params) (gorm.Dialector, error) {
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
 	// MySQL has no RETURNING; MariaDB must behave the same.
-	return gormmysql.New(gormmysql.Config{Conn: sql.OpenDB(connector), DSNConfig: cfg, DisableWithReturning: true}), nil
+	return gormmysql.New(gormmysql.Config{Conn: sql.OpenDB(readCommitted{connector}), DSNConfig: cfg, DisableWithReturning: true}), nil
+}
+
+// readCommitted opens connections whose transactions are READ COMMITTED, which
+// is said once for a connection instead of in a statement before each of them.
+// The servers have different names for the variable; this statement they share.
+type readCommitted struct{ driver.Connector }
+
+// Connect opens one connection.
+func (c readCommitted) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	session, ok := conn.(driver.ExecerContext)
+	if !ok {
+		return nil, errors.Join(errors.New("the MySQL driver runs no statements"), conn.Close())
+	}
+	_, err = session.ExecContext(ctx, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", nil)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("set the isolation level: %w", err), conn.Close())
+	}
+	return conn, nil
 }
 
 // mysqlConfig parses a DSN and sets what correctness depends on, whatever the

@@ -2,7 +2,6 @@ package database
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -70,11 +69,7 @@ func (d *DB) run(ctx context.Context, pool *gorm.DB, fn func(*Tx) error) error {
 }
 
 func (d *DB) once(ctx context.Context, pool *gorm.DB, fn func(*Tx) error) error {
-	var opts *sql.TxOptions
-	if d.dialect == mysqlDialect {
-		opts = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
-	}
-	tx := pool.WithContext(ctx).Begin(opts)
+	tx := pool.WithContext(ctx).Begin() // READ COMMITTED, as its connection was opened
 	if tx.Error != nil {
 		return fmt.Errorf("begin: %w", tx.Error)
 	}

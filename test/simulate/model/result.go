@@ -14,15 +14,15 @@ func (c cost) plus(o cost) cost { return cost{c.statements + o.statements, c.com
 // The database's share of each step, as MariaDB counts them; TestCosts measures
 // them again.
 var (
-	costSubmission = cost{20, 2}
-	costAdmission  = cost{19, 1}
-	costDeployment = cost{30, 4} // from the delivery to the settlement
+	costSubmission = cost{17, 2}
+	costAdmission  = cost{17, 1}
+	costDeployment = cost{25, 4} // from the delivery to the settlement
 	costEnded      = cost{1, 0}  // a delivery that finds its row ended
-	costHeld       = cost{6, 1}  // one that finds it held, or stamped just now
-	costClaim      = cost{7, 1}
+	costHeld       = cost{5, 1}  // one that finds it held, or stamped just now
+	costClaim      = cost{6, 1}
 	costStamp      = cost{1, 0}
-	costRepublish  = cost{4, 1}
-	costHeartbeat  = cost{5, 1}
+	costRepublish  = cost{3, 1}
+	costHeartbeat  = cost{4, 1}
 	costPoll       = cost{1, 0}
 )
 
