@@ -19,7 +19,7 @@ import (
 // "ratio" is the median change over the median of the bare round trip, the same
 // mutation straight to the same Worker, taken in turns with it.
 func BenchmarkSettingsChange(b *testing.B) {
-	s := liveplane.New(b, plane.Durable(b))
+	s := liveplane.New(b, plane.Durable(b, 0))
 	v := s.Deploy(plane.Project("bench"), "")
 	script, by := s.Worker().ScriptName, s.By()
 	revision := int64(0)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/teamsync/edge-workers/pkg/database"
 	"github.com/teamsync/edge-workers/pkg/database/databasetest"
@@ -11,15 +12,15 @@ import (
 )
 
 // Durable is a database whose commits reach the disk, on a MariaDB of the
-// benchmark's own.
-func Durable(b *testing.B) *database.DB {
+// benchmark's own. Each sync of the disk takes longer by wait.
+func Durable(b *testing.B, wait time.Duration) *database.DB {
 	b.Helper()
 	dir, err := os.MkdirTemp("", "ew-bench-") // a socket's path must be short
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = os.RemoveAll(dir) })
-	server, dsn, err := daemon.DurableMariaDB(context.Background(), dir)
+	server, dsn, err := daemon.DurableMariaDB(context.Background(), dir, wait)
 	if err != nil {
 		b.Fatal(err)
 	}

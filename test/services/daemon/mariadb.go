@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	_ "github.com/go-sql-driver/mysql" // the driver that reads the DSN
@@ -21,18 +22,33 @@ import (
 // A commit reaches the operating system, so that a killed server keeps it, but
 // not the disk: nobody needs this data after a power cut.
 func MariaDB(ctx context.Context, dir string) (*Daemon, string, error) {
-	return mariaDB(ctx, dir,
+	return mariaDB(ctx, dir, nil,
 		"--innodb-flush-log-at-trx-commit=2", "--skip-innodb-doublewrite",
 		"--loose-innodb-flush-method=nosync") // "loose" because later versions retire the option
 }
 
 // DurableMariaDB is MariaDB with commits that reach the disk, as in production,
-// for figures that depend on it.
-func DurableMariaDB(ctx context.Context, dir string) (*Daemon, string, error) {
-	return mariaDB(ctx, dir, "--innodb-flush-log-at-trx-commit=1")
+// for figures that depend on it. Each sync of a file takes longer by wait, which
+// gives a fast disk the latency of another: strace holds the call back, and no
+// other. It needs strace on the PATH if wait is not 0.
+func DurableMariaDB(ctx context.Context, dir string, wait time.Duration) (*Daemon, string, error) {
+	const durable = "--innodb-flush-log-at-trx-commit=1"
+	if wait == 0 {
+		return mariaDB(ctx, dir, nil, durable)
+	}
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		return nil, "", fmt.Errorf("a disk with another latency: %w; install strace", err)
+	}
+	// -D leaves the server the child of this process; with --seccomp-bpf only the named calls stop.
+	slowed := []string{strace, "-D", "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync",
+		"-e", fmt.Sprintf("inject=fsync,fdatasync:delay_exit=%d", wait.Microseconds())}
+	return mariaDB(ctx, dir, slowed, durable)
 }
 
-func mariaDB(ctx context.Context, dir string, durability ...string) (*Daemon, string, error) {
+// mariaDB starts a server with what it does for durability. The server is the
+// last argument of under, a program that runs it, if there is one.
+func mariaDB(ctx context.Context, dir string, under []string, durability ...string) (*Daemon, string, error) {
 	server, err := Find("mariadbd")
 	if err != nil {
 		return nil, "", err
@@ -59,9 +75,9 @@ func mariaDB(ctx context.Context, dir string, durability ...string) (*Daemon, st
 		"--max-connections=400",
 		"--innodb-buffer-pool-size=128M",
 	)
-	args = append(args, durability...)
+	command := slices.Concat(under, []string{server}, args, durability)
 	dsn := mysqlDSN(socket)
-	d, err := launch(ctx, dir, "mariadb", server, args, func(ctx context.Context) error { return pingMySQL(ctx, dsn) })
+	d, err := launch(ctx, dir, "mariadb", command[0], command[1:], func(ctx context.Context) error { return pingMySQL(ctx, dsn) })
 	if err != nil {
 		return nil, "", err
 	}
