@@ -26,6 +26,9 @@ func (h *Host) controlRoutes() http.Handler {
 		_, _ = w.Write([]byte(`{"status":"ok"}` + "\n"))
 	})
 	mux.HandleFunc("GET /edge-host/v1/capacity", h.guarded(h.getCapacity))
+	mux.HandleFunc("GET /edge-host/v1/fence", h.guarded(h.getFence))
+	mux.HandleFunc("PUT /edge-host/v1/fence/{id}", h.guarded(h.putFence))
+	mux.HandleFunc("DELETE /edge-host/v1/fence/{id}", h.guarded(h.deleteFence))
 	mux.HandleFunc("GET "+scripts, h.scoped(h.listScripts))
 	mux.HandleFunc("PUT "+scripts+"/{name}", h.scoped(h.putScript))
 	mux.HandleFunc("GET "+scripts+"/{name}", h.scoped(h.getDetails))
@@ -111,6 +114,10 @@ func (h *Host) putScript(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := h.fleet.fence.enter(); err != nil {
+		return err
+	}
+	defer h.fleet.fence.leave()
 	begun := time.Now()
 	script, err := h.fleet.deploy(r.Context(), r.PathValue("name"), release, bundle)
 	if err != nil {
@@ -147,6 +154,10 @@ func (h *Host) getDetails(w http.ResponseWriter, r *http.Request) error {
 
 func (h *Host) deleteScript(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
+	if err := h.fleet.fence.enter(); err != nil {
+		return err
+	}
+	defer h.fleet.fence.leave()
 	if err := h.fleet.remove(r.Context(), name, r.URL.Query().Get("force") == "true"); err != nil {
 		return err
 	}

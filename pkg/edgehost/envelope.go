@@ -7,25 +7,27 @@ import (
 
 // Codes of the script API, those of the cloud provider where it has one.
 const (
-	codeRoute        = 7003  // no such path, account or namespace
-	codeAuth         = 10000 // missing or wrong token
-	codeNotFound     = 10007 // no such script
-	codeInternal     = 10013 // the outcome may be unknown
-	codeBadName      = 10016 // not a script name
-	codeRejected     = 10021 // metadata or bundle refused
-	codeTooLarge     = 10027 // a part is too large
-	codeHasStorage   = 10064 // deletion would lose data
-	codeBusy         = 971   // too many uploads at once
-	codeCapacity     = "edge_host_capacity_exhausted"
-	messageNotFound  = "This Worker does not exist on this edge host."
-	messageInternal  = "internal error"
-	messageCapacity  = "the edge host has no room for this script"
-	messageStopping  = "the edge host is stopping"
-	messageBusy      = "too many uploads at once"
-	messageBadName   = "script name must be dw- followed by 48 lower-case hex digits"
-	messageAuth      = "Authentication error"
-	messageRoute     = "Could not route to the requested path"
-	messageMultipart = "could not read the multipart body"
+	codeRoute         = 7003  // no such path, account or namespace
+	codeAuth          = 10000 // missing or wrong token
+	codeNotFound      = 10007 // no such script
+	codeInternal      = 10013 // the outcome may be unknown
+	codeBadName       = 10016 // not a script name
+	codeRejected      = 10021 // metadata or bundle refused
+	codeTooLarge      = 10027 // a part is too large
+	codeHasStorage    = 10064 // deletion would lose data
+	codeBusy          = 971   // too many uploads at once
+	codeCapacity      = "edge_host_capacity_exhausted"
+	codeFenced        = "edge_host_fenced"
+	codeFenceConflict = "edge_host_fence_conflict"
+	messageNotFound   = "This Worker does not exist on this edge host."
+	messageInternal   = "internal error"
+	messageCapacity   = "the edge host has no room for this script"
+	messageStopping   = "the edge host is stopping"
+	messageBusy       = "too many uploads at once"
+	messageBadName    = "script name must be dw- followed by 48 lower-case hex digits"
+	messageAuth       = "Authentication error"
+	messageRoute      = "Could not route to the requested path"
+	messageMultipart  = "could not read the multipart body"
 )
 
 // envelope is the provider's answer form.

@@ -21,6 +21,7 @@ import (
 type fleet struct {
 	p       Params
 	store   *scriptstore.Store
+	fence   *fence
 	runner  *workerd.Runner
 	proxy   *egress.Proxy
 	metrics *metrics

@@ -69,14 +69,18 @@ func newFleet(p Params, store *scriptstore.Store) (*fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := newMetrics(p.Registerer)
+	gate, err := openFence(store)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(p.Registerer, gate)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	patient, hurry := context.WithCancel(context.Background())
 	f := &fleet{
-		p: p, store: store, metrics: m, logger: p.Logger, runDir: runDir,
+		p: p, store: store, fence: gate, metrics: m, logger: p.Logger, runDir: runDir,
 		ctx: ctx, cancel: cancel, patient: patient, hurry: hurry,
 		proxy:  egress.NewProxy(p.Egress, nil, p.Logger),
 		starts: make(chan struct{}, p.Limits.ConcurrentStarts), checks: make(chan struct{}, p.Limits.ConcurrentValidations),
@@ -99,7 +103,8 @@ func newFleet(p Params, store *scriptstore.Store) (*fleet, error) {
 	return f, nil
 }
 
-// ControlHandler serves the script API, /healthz and /edge-host/v1/capacity.
+// ControlHandler serves the script API, /healthz, /edge-host/v1/capacity and
+// /edge-host/v1/fence.
 func (h *Host) ControlHandler() http.Handler { return h.control }
 
 // DispatchHandler serves the data plane.

@@ -14,10 +14,11 @@ type metrics struct {
 	ends         *prometheus.CounterVec
 	validations  *prometheus.HistogramVec
 	requests     *prometheus.CounterVec
+	fenced       prometheus.Collector
 	registerer   prometheus.Registerer
 }
 
-func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+func newMetrics(registerer prometheus.Registerer, fence *fence) (*metrics, error) {
 	buckets := []float64{0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8}
 	m := &metrics{
 		registerer: registerer,
@@ -33,6 +34,8 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "edge_host_validation_seconds", Help: "Time of validation starts by result.", Buckets: buckets}, []string{"result"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "edge_host_requests_total", Help: "Answers of the data plane by door and status class."}, []string{"door", "class"}),
+		fenced: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "edge_host_backup_fence", Help: "1 while a backup fence is up and no script can change, else 0."}, fence.gauge),
 	}
 	for i, c := range m.all() {
 		if err := registerer.Register(c); err != nil {
@@ -46,7 +49,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.processes, m.starts, m.startSeconds, m.ends, m.validations, m.requests}
+	return []prometheus.Collector{m.processes, m.starts, m.startSeconds, m.ends, m.validations, m.requests, m.fenced}
 }
 
 func (m *metrics) unregister() {

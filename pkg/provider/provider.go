@@ -102,6 +102,14 @@ type Provider interface {
 	ReadBack(ctx context.Context, release Release) error
 }
 
+// Fence is what an edge host tells of its backup fence, behind which scripts
+// stand still: the id of the one that is up, and of the one that ended last.
+// An empty id stands for none.
+type Fence struct {
+	Active string `json:"active"`
+	Ended  string `json:"ended"`
+}
+
 // TerminalError says that the provider definitely refused and did not change
 // anything. Guidance is a fixed public text that may be stored as the
 // version's error message (S2-228); it is empty for all but one code.

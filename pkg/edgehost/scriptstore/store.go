@@ -4,6 +4,7 @@
 // A kill at any moment leaves the old or the new release, never a mix.
 //
 //	host.lock                      held by the one host that owns the folder
+//	fence.json                     the backup fence, kept across restarts
 //	scripts/<name>/script.json     storage key and creation time, written once
 //	scripts/<name>/current.json    the version that is served
 //	scripts/<name>/versions/<id>/  index.mjs, release.json
