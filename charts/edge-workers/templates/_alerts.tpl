@@ -61,5 +61,10 @@ finds that one.
   for: 10m
   severity: warning
   summary: {{ "more than a tenth of the answers of door {{ $labels.door }} are 5xx" | quote }}
+- alert: EdgeHostBackupFence
+  expr: max(edge_host_backup_fence{ {{- $in -}} }) > 0
+  for: 2h
+  severity: warning
+  summary: a backup fence has been up for two hours, and no deployment gets through
 {{- end }}
 {{- end -}}
