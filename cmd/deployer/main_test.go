@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
-	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -58,18 +56,6 @@ func broker(t *testing.T) *pstest.Server {
 	})
 	must(t, err)
 	return server
-}
-
-func ask(t *testing.T, url string) string {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	must(t, err)
-	response, err := http.DefaultClient.Do(request)
-	must(t, err)
-	defer response.Body.Close()
-	raw, err := io.ReadAll(response.Body)
-	must(t, err)
-	return response.Status + " " + string(raw)
 }
 
 // acked waits until the broker was told of n messages that they are done.
@@ -134,8 +120,8 @@ func TestDeploys(t *testing.T) {
 
 	marks := claimed(t, environment["EDGE_WORKERS_REDIS_URL"], control.Published.Messages()[0].JobID)
 	p := processtest.Start(t, 1, environment)
-	if got := ask(t, p.URL("metrics")+"/readyz"); !strings.HasPrefix(got, "200") {
-		t.Errorf("readyz: %s", got)
+	if got, body := p.Get("metrics", "/readyz"); got != 200 {
+		t.Errorf("readyz: %d %s", got, body)
 	}
 	server.Publish(topic, raw, nil)
 	acked(t, server, 1)
@@ -152,7 +138,7 @@ func TestDeploys(t *testing.T) {
 	if again := control.Row(ticket); again.UpdatedAt != row.UpdatedAt || again.Attempts != row.Attempts {
 		t.Errorf("the copy changed the row: %+v", again)
 	}
-	metrics := ask(t, p.URL("metrics")+"/metrics")
+	_, metrics := p.Get("metrics", "/metrics")
 	for _, line := range []string{`edge_workers_messages_total{result="done",transport="pubsub"} 2`, `edge_workers_messages_total{result="malformed",transport="pubsub"} 18`, `edge_workers_build_info{binary="deployer"`} {
 		if !strings.Contains(metrics, line) {
 			t.Errorf("the metrics have no %s", line)
@@ -168,11 +154,11 @@ func TestNotReady(t *testing.T) {
 	t.Parallel()
 	server := broker(t)
 	p := processtest.Start(t, 1, settings(t, server.Addr, "EDGE_WORKERS_PUBSUB_SUBSCRIPTION", "another"))
-	if got := ask(t, p.URL("metrics")+"/readyz"); !strings.HasPrefix(got, "503") || !strings.Contains(got, `["broker"]`) {
-		t.Errorf("readyz: %s", got)
+	if got, body := p.Get("metrics", "/readyz"); got != 503 || !strings.Contains(body, `["broker"]`) {
+		t.Errorf("readyz: %d %s", got, body)
 	}
-	if got := ask(t, p.URL("metrics")+"/healthz"); !strings.HasPrefix(got, "200") {
-		t.Errorf("healthz: %s", got)
+	if got, body := p.Get("metrics", "/healthz"); got != 200 {
+		t.Errorf("healthz: %d %s", got, body)
 	}
 	if code := p.Stop(); code != 0 {
 		t.Errorf("exit code %d\n%s", code, p.Log())

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"crypto/ed25519"
-	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -77,24 +76,6 @@ func newSigner(t *testing.T) *control.Signer {
 	return signer
 }
 
-func get(t *testing.T, url string) (int, string) {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response.StatusCode, string(body)
-}
-
 // The whole way: the control plane's own client uploads a release and reads it
 // back, and the release answers a signed command; SIGTERM then ends host and
 // Worker, and a host on the same folder serves the release at once.
@@ -132,11 +113,11 @@ func TestHostServesAndStops(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	status, body := get(t, first.URL("metrics")+"/readyz")
+	status, body := first.Get("metrics", "/readyz")
 	if status != http.StatusOK {
 		t.Errorf("readyz: %d %s", status, body)
 	}
-	_, body = get(t, first.URL("metrics")+"/metrics")
+	_, body = first.Get("metrics", "/metrics")
 	for _, line := range []string{"edge_host_worker_processes 1", `edge_workers_build_info{binary="edgehost"`, `edge_host_validation_seconds_count{result="accepted"} 1`} {
 		if !strings.Contains(body, line) {
 			t.Errorf("the metrics have no %q", line)
@@ -168,7 +149,7 @@ func TestSecondHostOnOneFolder(t *testing.T) {
 	if code != process.ExitFailed || !strings.Contains(out, "locked by another process") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	status, body := get(t, first.URL("metrics")+"/readyz")
+	status, body := first.Get("metrics", "/readyz")
 	if status != http.StatusOK {
 		t.Errorf("the first host: %d %s", status, body)
 	}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -52,18 +50,6 @@ func stalled(t *testing.T, url string) models.Outbox {
 	return row
 }
 
-func ask(t *testing.T, url string) string {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	must(t, err)
-	response, err := http.DefaultClient.Do(request)
-	must(t, err)
-	defer response.Body.Close()
-	raw, err := io.ReadAll(response.Body)
-	must(t, err)
-	return response.Status + " " + string(raw)
-}
-
 // D1, S1-004, S1-253, S2-234: two reconcilers sweep; a stalled deployment is published
 // through the broker, once, with its message id as its job's, and both end
 // cleanly.
@@ -81,8 +67,8 @@ func TestPublishesWhatIsStalled(t *testing.T) {
 	}
 	for _, p := range all {
 		p.AwaitLog("Edge Worker control audit: claimed=0") // the end of its first round
-		if got := ask(t, p.URL("metrics")+"/readyz"); !strings.HasPrefix(got, "200") {
-			t.Errorf("readyz: %s", got)
+		if got, body := p.Get("metrics", "/readyz"); got != 200 {
+			t.Errorf("readyz: %d %s", got, body)
 		}
 	}
 	messages := broker.Messages()

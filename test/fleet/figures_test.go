@@ -52,7 +52,7 @@ func BenchmarkPrograms(b *testing.B) {
 			for range starts {
 				began := time.Now()
 				p := start()
-				f.ready(p)
+				p.AwaitReadiness(http.StatusOK)
 				took = append(took, time.Since(began))
 				<-time.After(idle)
 				resident = append(resident, residentKiB(b, p.PID()))
@@ -63,26 +63,6 @@ func BenchmarkPrograms(b *testing.B) {
 			b.ReportMetric(float64(median(took).Milliseconds()), "ms-to-ready")
 			b.ReportMetric(float64(median(resident))/1024, "MiB-idle")
 		})
-	}
-}
-
-// ready waits until a process says that it is.
-func (f *Fleet) ready(p *processtest.Process) {
-	f.t.Helper()
-	for limit := time.After(patience); ; {
-		request, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, p.URL("metrics")+"/readyz", nil)
-		f.must(err)
-		response, err := http.DefaultClient.Do(request)
-		f.must(err)
-		_ = response.Body.Close()
-		if response.StatusCode == http.StatusOK {
-			return
-		}
-		select {
-		case <-time.After(time.Millisecond):
-		case <-limit:
-			f.t.Fatalf("never ready:\n%s", p.Log())
-		}
 	}
 }
 

@@ -190,22 +190,7 @@ func (f *Fleet) stopping(w worker) {
 	if !serves {
 		return
 	}
-	limit := time.After(patience)
-	for {
-		request, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, p.URL("metrics")+"/readyz", nil)
-		f.must(err)
-		response, err := http.DefaultClient.Do(request)
-		f.must(err) // it is alive while it drains
-		_ = response.Body.Close()
-		if response.StatusCode == http.StatusServiceUnavailable {
-			return
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-limit:
-			f.t.Fatal("it does not stop")
-		}
-	}
+	p.AwaitReadiness(http.StatusServiceUnavailable)
 }
 
 // once checks that no release was uploaded more than once.
