@@ -53,15 +53,20 @@ func (r *run) work(ctx context.Context) error {
 // for its rate limit.
 type paced interface{ RetryIn() time.Duration }
 
-// awaitOpen waits until the provider takes requests again. It stands before the
-// lease: a lease under a block would only spend one of the two attempts (D14).
-func awaitOpen(ctx context.Context, target provider.Provider) error {
+// retryIn is how long the provider will go on refusing, 0 when it does not or
+// cannot tell.
+func retryIn(target provider.Provider) time.Duration {
 	p, ok := target.(paced)
-	for ok {
-		left := p.RetryIn()
-		if left <= 0 {
-			return nil
-		}
+	if !ok {
+		return 0
+	}
+	return p.RetryIn()
+}
+
+// awaitOpen waits until the provider takes requests again. Before the lease,
+// because a lease under a block would only spend one of the two attempts (D14).
+func awaitOpen(ctx context.Context, target provider.Provider) error {
+	for left := retryIn(target); left > 0; left = retryIn(target) {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -206,7 +211,7 @@ func (r *run) reconcile(ctx context.Context, target provider.Provider) outcome {
 // upload and uncertain otherwise.
 func (r *run) confirm(ctx context.Context, target provider.Provider, uploadErr error) outcome {
 	r.stage("read_back")
-	err := r.readBack(ctx, target)
+	err := r.showRelease(ctx, target)
 	if err != nil && ctx.Err() != nil { // asked to stop: the next run reads again
 		return outcome{kind: abandoned, cause: context.Cause(ctx)}
 	}
@@ -228,15 +233,6 @@ func (r *run) confirm(ctx context.Context, target provider.Provider, uploadErr e
 		return outcome{kind: uncertain, code: codeReadinessTimeout, cause: err}
 	}
 	return r.ladder(err)
-}
-
-func (r *run) readBack(ctx context.Context, target provider.Provider) error {
-	// gofail: var readBackBefore string
-	// if err := failpoint.Act(readBackBefore); err != nil { return err }
-	err := target.ReadBack(ctx, r.release)
-	// gofail: var readBackAfter string
-	// if err == nil { err = failpoint.Act(readBackAfter) }
-	return err
 }
 
 func (r *run) probe(ctx context.Context) error {

@@ -103,14 +103,15 @@ var (
 
 // Constants that the packages they belong to keep to themselves.
 const (
-	sweepBatch    = outbox.RecoveryBatch
-	sweepEvery    = 60.0  // reconcile.roundEvery
-	sweepBudget   = 20.0  // reconcile.laneBudget
-	maxAttempts   = 2     // deploy.maxAttempts
-	maxDeliveries = 5     // of the dead-letter policy (S1-270)
-	readyDeadline = 600.0 // deploy.readinessDeadline
-	burstSeconds  = 60.0
-	day           = 24 * 3600.0
+	sweepBatch       = outbox.RecoveryBatch
+	sweepEvery       = 60.0  // reconcile.roundEvery
+	sweepBudget      = 20.0  // reconcile.laneBudget
+	maxAttempts      = 2     // deploy.maxAttempts
+	maxDeliveries    = 5     // of the dead-letter policy (S1-270)
+	readyDeadline    = 600.0 // deploy.readinessDeadline
+	readBackPatience = 600.0 // deploy.readBackPatience
+	burstSeconds     = 60.0
+	day              = 24 * 3600.0
 )
 
 // What Cloudflare documents for one token ("Rate limits", developers.cloudflare.com/fundamentals/api/reference/limits).

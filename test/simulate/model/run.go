@@ -60,7 +60,7 @@ func (r *run) acquired() {
 	r.mayCrash()
 	r.result.statements(r.now, costDeployment)
 	if d.fenced {
-		r.then(0, r.readBack) // GET-only: an earlier run may have uploaded (S2-214)
+		r.then(0, func() { r.readBack(r.now + readBackPatience) }) // GET-only: an earlier run may have uploaded (S2-214)
 		return
 	}
 	d.attempts++
@@ -114,7 +114,7 @@ func (r *run) upload() {
 		d.applied = true
 		r.then(d.put, func() {
 			d.visible = r.now + d.ready
-			r.readBack()
+			r.readBack(r.now + readBackPatience)
 		})
 		return
 	}
@@ -127,22 +127,27 @@ func (r *run) upload() {
 	r.leave(r.redeliver)
 }
 
-// readBack sends both reads. One that is refused leaves the deployment
-// uncertain: nobody knows whether the upload stands.
-func (r *run) readBack() {
+// readBack sends both reads. When one is refused both are sent again after the
+// block; a block beyond the deadline leaves the deployment uncertain: nobody
+// knows whether the upload stands (deploy.showRelease).
+func (r *run) readBack(deadline float64) {
+	again := func() { r.readBack(deadline) }
 	if r.who.openAt > r.now { // cloudflare.Gate.Wait
-		r.then(r.who.openAt-r.now, r.readBack)
+		r.then(r.who.openAt-r.now, again)
 		return
 	}
 	settings := r.send()
 	r.then(r.d.readA, func() {
 		details := r.send()
 		r.then(r.d.readB, func() {
-			if !settings || !details || !r.d.applied {
+			switch shown := settings && details; {
+			case !shown && r.who.openAt <= deadline:
+				r.then(max(r.who.openAt-r.now, 0), again)
+			case !shown || !r.d.applied:
 				r.end(uncertain)
-				return
+			default:
+				r.ask(0, r.now+readyDeadline)
 			}
-			r.ask(0, r.now+readyDeadline)
 		})
 	})
 }

@@ -100,7 +100,7 @@ func TestConservation(t *testing.T) {
 		}
 		// The control: each kind of trouble was there.
 		for name, n := range map[string]int{
-			"failed": r.Failed, "uncertain": r.Uncertain, "refused": r.Refused, "lost": r.Lost, "crashed": r.Crashes, "limited": r.Limited, "dead-lettered": r.DeadLettered, "republished": r.Republished,
+			"failed": r.Failed, "refused": r.Refused, "lost": r.Lost, "crashed": r.Crashes, "limited": r.Limited, "dead-lettered": r.DeadLettered, "republished": r.Republished,
 		} {
 			if n == 0 {
 				t.Errorf("seed %d: none %s", seed, name)
@@ -272,15 +272,28 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
+// S2-195: a release that does not answer in time leaves its deployment
+// uncertain, as often as the distribution of its time says.
+func TestNotReady(t *testing.T) {
+	t.Parallel()
+	p := Defaults()
+	p.Hours, p.Rate, p.Burst, p.Deployers, p.Tokens, p.Loss, p.Crash, p.Ready = 10, 200, 0, 400, 0, 0, 0, Spread{Mean: 300}
+	r := mustRun(t, p)
+	got, want := float64(r.Uncertain)/float64(r.Uncertain+r.Completed), math.Exp(-readyDeadline/300)
+	if math.Abs(got-want) > 0.03 || r.Arrived != r.Completed+r.Uncertain+r.Refused {
+		t.Errorf("%.3f of %d uncertain, not %.3f", got, r.Arrived, want)
+	}
+}
+
 // S2-204, S2-205: where no process dies, a deployment fails at its second
-// refusal and never takes a third lease.
+// refusal and never takes a third lease. A refused read leaves none uncertain.
 func TestRefusedTwice(t *testing.T) {
 	t.Parallel()
 	p := Defaults()
 	p.Hours, p.Tokens, p.Loss, p.Crash = 3, 2, 0, 0
 	r := mustRun(t, p)
-	if r.Failed == 0 || r.Uncertain == 0 || r.Exhausted != 0 {
-		t.Errorf("%d failed, %d uncertain, %d took a third lease", r.Failed, r.Uncertain, r.Exhausted)
+	if r.Failed == 0 || r.Limited == 0 || r.Uncertain != 0 || r.Exhausted != 0 {
+		t.Errorf("%d failed, %d uncertain, %d took a third lease, %d requests refused", r.Failed, r.Uncertain, r.Exhausted, r.Limited)
 	}
 	p.Tokens, p.Crash = 0, 0.4 // the control: deaths use leases up
 	if r := mustRun(t, p); r.Exhausted == 0 || r.Exhausted != r.Failed {
@@ -317,6 +330,7 @@ func TestConstants(t *testing.T) {
 	for file, lines := range map[string][]string{
 		"pkg/reconcile/runner.go":         {"roundEvery = 60 * time.Second", "laneBudget = 20 * time.Second"},
 		"pkg/deploy/task.go":              {"const maxAttempts = 2\n"},
+		"pkg/deploy/readback.go":          {"readBackPatience = 600 * time.Second"},
 		"pkg/deploy/readiness.go":         {"readinessDeadline = 600 * time.Second", "{time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second}"},
 		"pkg/provider/cloudflare/gate.go": {"defaultBlock = 5 * time.Minute"},
 	} {
