@@ -17,6 +17,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/control"
 	"github.com/teamsync/edge-workers/pkg/database"
 	"github.com/teamsync/edge-workers/pkg/deploy"
+	"github.com/teamsync/edge-workers/pkg/maintenance"
 	"github.com/teamsync/edge-workers/pkg/observe"
 	"github.com/teamsync/edge-workers/pkg/outbox"
 	"github.com/teamsync/edge-workers/pkg/provider/cloudflare"
@@ -57,7 +58,8 @@ type parts struct {
 	signer  *control.Signer
 	serving *serving
 	mirror  *ticket.Mirror
-	opened  []io.Closer // in their order
+	keeper  *maintenance.Keeper // of the edge host's gates; nil on cloud
+	opened  []io.Closer         // in their order
 }
 
 // open opens what the settings name. What it has opened is closed by close,
@@ -98,6 +100,10 @@ func (p *parts) open(ctx context.Context) error {
 	}
 	p.Outbox = outbox.New(p.db, p.serving.scope)
 	p.mirror = ticket.NewMirror(p.redis, p.Log)
+	p.keeper, err = p.newKeeper()
+	if err != nil {
+		return err
+	}
 	p.checks()
 	return nil
 }
@@ -157,7 +163,7 @@ func (p *parts) sweeps(publisher transports.Publisher) (*reconcile.Runner, error
 	if err != nil {
 		return nil, err
 	}
-	return &reconcile.Runner{Provider: p.serving.check, Metrics: metrics, Log: p.Log, Lanes: []reconcile.Lane{republisher, cleaner, auditor}}, nil
+	return &reconcile.Runner{Provider: p.serving.check, Metrics: metrics, Log: p.Log, Lanes: append([]reconcile.Lane{republisher, cleaner, auditor}, p.gateLanes(publisher)...)}, nil
 }
 
 // close gives back what was opened, the last one first.

@@ -49,7 +49,7 @@ func TestTheRoundRecoversControlRows(t *testing.T) {
 	for _, lane := range p.runner.Lanes {
 		names = append(names, lane.Name())
 	}
-	if strings.Join(names, " ") != "deployments artifacts control" {
+	if strings.Join(names, " ") != "deployments artifacts control fence deferred" { // S1-050
 		t.Errorf("lanes: %v", names)
 	}
 	row := lostCommand(t, p)
