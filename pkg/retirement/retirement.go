@@ -161,8 +161,6 @@ func (l *Lane) retire(ctx context.Context, scripts Scripts, c candidate) (string
 	if err != nil {
 		return failed, err
 	}
-	// gofail: var retireAuditBefore string
-	// if err := failpoint.Act(retireAuditBefore); err != nil { return failed, err }
 	err = l.record(ctx, c, ActionRetired, "")
 	if err != nil {
 		return failed, err

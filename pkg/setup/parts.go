@@ -21,7 +21,6 @@ import (
 	"github.com/teamsync/edge-workers/pkg/observe"
 	"github.com/teamsync/edge-workers/pkg/outbox"
 	"github.com/teamsync/edge-workers/pkg/provider/cloudflare"
-	"github.com/teamsync/edge-workers/pkg/reconcile"
 	"github.com/teamsync/edge-workers/pkg/ticket"
 	"github.com/teamsync/edge-workers/transports"
 )
@@ -143,27 +142,6 @@ func (p *parts) receiver(task *deploy.Task) (*transports.Receiver, error) {
 	return transports.NewReceiver(transports.ReceiverParams{
 		Transport: p.Settings.Transport.Type, Handler: task.Handle, Registerer: p.Registry, Log: p.Log,
 	})
-}
-
-// sweeps is the 60-second loop with its lanes (S1-004 to S1-006); publisher
-// takes the deployments that nobody works on.
-func (p *parts) sweeps(publisher transports.Publisher) (*reconcile.Runner, error) {
-	metrics, err := reconcile.NewMetrics(p.Registry)
-	if err != nil {
-		return nil, err
-	}
-	republisher := reconcile.NewRepublisher(reconcile.RepublishParams{Outbox: p.Outbox, Mirror: p.mirror, Publisher: publisher, Log: p.Log})
-	cleaner, err := reconcile.NewCleaner(reconcile.CleanupParams{DB: p.db, Outbox: p.Outbox, Store: p.Artifacts, Owner: p.Owner, Log: p.Log})
-	if err != nil {
-		return nil, err
-	}
-	auditor, err := reconcile.NewControlAuditor(reconcile.ControlAuditParams{
-		DB: p.db, Outbox: p.Outbox, Receipts: p.serving.receipts(), Owner: p.Owner, Log: p.Log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &reconcile.Runner{Provider: p.serving.check, Metrics: metrics, Log: p.Log, Lanes: append([]reconcile.Lane{republisher, cleaner, auditor}, p.gateLanes(publisher)...)}, nil
 }
 
 // close gives back what was opened, the last one first.
