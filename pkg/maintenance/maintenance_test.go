@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -312,6 +313,25 @@ func TestChangedWhileAsking(t *testing.T) {
 		s.wantGate(maintenance.Fenced)
 		s.wantFacts()
 		s.reconcile(maintenance.Agree)
+	})
+}
+
+// A whole fence that begins and ends while the host is asked leaves the row with
+// the values that it had, and is told by the row's time alone.
+func TestBegunAndEndedWhileAsking(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		var once sync.Once
+		s.host.Seen = func(string) {
+			once.Do(func() {
+				s.set("updated_at = ?", s.row().UpdatedAt.Add(time.Second))
+				s.host.Set(up("short"))
+			})
+		}
+		s.reconcile(maintenance.Agree)
+		s.wantGate(maintenance.Open)
+		s.wantFacts()
+		s.reconcile(maintenance.Disagree) // the control: it is still up for a row that stands still
+		s.wantGate(maintenance.Restore)
 	})
 }
 
