@@ -4,6 +4,7 @@
 package runtime
 
 import (
+	"bytes"
 	_ "embed"
 )
 
@@ -14,6 +15,9 @@ var module string
 
 //go:embed dist/dispatcher.mjs
 var dispatcher string
+
+//go:embed tombstone/tombstone.mjs
+var tombstone []byte
 
 //go:embed types/index.d.ts
 var authorTypes string
@@ -27,6 +31,11 @@ func Module() string { return module }
 // imports, to be uploaded to the cloud with the dispatch namespace of the
 // Workers bound as DISPATCHER. Its source is in dispatcher/.
 func Dispatcher() string { return dispatcher }
+
+// Tombstone returns the text of the module that takes the place of a retired
+// Worker's script (D18): it answers 410 to everything and keeps the storage class,
+// so that the stored data stay.
+func Tombstone() []byte { return bytes.Clone(tombstone) }
 
 // AuthorTypes returns the declarations of "@teamsync/edge-worker".
 func AuthorTypes() string { return authorTypes }

@@ -49,7 +49,7 @@ func newRoot(s *cli) *cobra.Command {
 	root.PersistentFlags().BoolVar(&s.json, "json", false, "write the result, and an error, as JSON")
 	root.AddCommand(
 		newInit(s), newDeploy(s), newStatus(s), newVersions(s), newSource(s), newInvoke(s),
-		newAccess(s), newConfig(s), newOperations(s), newSecrets(s), newAccounts(s), newAudit(s), newToken(s), newDev(s), newDispatcher(s),
+		newAccess(s), newConfig(s), newOperations(s), newSecrets(s), newAccounts(s), newAudit(s), newMaintenance(s), newToken(s), newDev(s), newDispatcher(s),
 	)
 	return root
 }

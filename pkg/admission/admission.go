@@ -211,13 +211,23 @@ func (d *Desk) admit(ctx context.Context, in Request) (ticket.Ticket, error) {
 		}
 		return ticket.Ticket{}, fmt.Errorf("admit the deployment: %w", err)
 	}
-	view := ticket.Of(row)
 	if !fresh {
-		return view, nil
+		return ticket.Of(row), nil
+	}
+	return d.announce(ctx, row), nil
+}
+
+// announce publishes a row that was just committed and returns its ticket. A
+// row behind a backup fence is announced to nobody: it waits for the fence's
+// end, and its ticket says so (S2-074, S2-075).
+func (d *Desk) announce(ctx context.Context, row models.Outbox) ticket.Ticket {
+	view := ticket.Of(row)
+	if row.LastErrorCode == outbox.CodeFenced {
+		return view
 	}
 	d.publish(ctx, row)
 	view.Status = ticket.Submitting
-	return view, nil
+	return view
 }
 
 // confirm reads a row back by its fresh id after a lost acknowledgement. It asks

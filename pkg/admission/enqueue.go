@@ -7,14 +7,24 @@ import (
 	"github.com/teamsync/edge-workers/pkg/audit"
 	"github.com/teamsync/edge-workers/pkg/canonical"
 	"github.com/teamsync/edge-workers/pkg/database"
+	"github.com/teamsync/edge-workers/pkg/maintenance"
 	"github.com/teamsync/edge-workers/pkg/outbox"
 	"github.com/teamsync/edge-workers/pkg/version"
 )
 
-// enqueue runs the outbox's steps of S2 in their order (S2-042): Worker lock,
-// existing rows, active check, sequence, insert, version state. It reports
-// whether the row is new.
+// enqueue runs the outbox's steps of S2 in their order (S2-042): maintenance
+// gate, Worker lock, existing rows, active check, sequence, insert, version
+// state. The gate stays as it is until the commit, so that a row is either
+// committed before a fence begins or marked by it. It reports whether the row
+// is new.
 func (d *Desk) enqueue(tx *database.Tx, in Request) (models.Outbox, bool, error) {
+	gate, err := d.p.Outbox.Gate(tx)
+	if err == nil {
+		err = gate.Refusal()
+	}
+	if err != nil {
+		return models.Outbox{}, false, err
+	}
 	if in.Settings != nil && !canonical.IsSHA256(in.Settings.Digest) {
 		return models.Outbox{}, false, errDigestInvalid // S1-306
 	}
@@ -45,7 +55,7 @@ func (d *Desk) enqueue(tx *database.Tx, in Request) (models.Outbox, bool, error)
 	if !d.p.Outbox.Scope().May(at.Namespace) {
 		return models.Outbox{}, false, errTargetUnavailable
 	}
-	row, err = d.insert(tx, worker, at, in)
+	row, err = d.insert(tx, worker, at, mark(gate), in)
 	return row, err == nil, err
 }
 
@@ -103,11 +113,11 @@ func (d *Desk) free(tx *database.Tx, worker models.Worker, in Request) error {
 
 // insert writes the row, the sequence and the version's state (S2-058, S2-059,
 // S2-062, S2-071), and the Worker's location if it had none.
-func (d *Desk) insert(tx *database.Tx, worker models.Worker, at outbox.Location, in Request) (models.Outbox, error) {
+func (d *Desk) insert(tx *database.Tx, worker models.Worker, at outbox.Location, code string, in Request) (models.Outbox, error) {
 	sequence := worker.DeploymentSequence + 1
 	row, err := d.p.Outbox.InsertDeploy(tx, outbox.DeployIntent{
 		Tenant: in.Tenant, Worker: worker, VersionID: in.VersionID, BaseRevision: in.BaseRevision,
-		SettingsDigest: in.settingsDigest(), Sequence: sequence, Location: at, CreatedBy: in.Actor.ID,
+		SettingsDigest: in.settingsDigest(), Sequence: sequence, Location: at, CreatedBy: in.Actor.ID, Code: code,
 	})
 	if err != nil {
 		return models.Outbox{}, err
@@ -126,4 +136,12 @@ func (d *Desk) insert(tx *database.Tx, worker models.Worker, at outbox.Location,
 		ID: audit.ID("deployment.admitted", row.ID), Tenant: in.Tenant, Actor: in.Actor, Action: "deployment.admitted",
 		ResourceType: "edge_worker", ResourceID: worker.ID, Result: audit.Succeeded,
 	})
+}
+
+// mark is the last_error_code of a row that comes in through a gate (S2-073).
+func mark(gate maintenance.Gate) string {
+	if gate == maintenance.Fenced {
+		return outbox.CodeFenced
+	}
+	return ""
 }

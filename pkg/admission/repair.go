@@ -31,7 +31,8 @@ type RepairRequest struct {
 // Repair reopens an uncertain deployment: the row goes back to pending and the
 // version to deploying, which makes the next run read and never write
 // (S2-252 to S2-254). The Worker stays paused until that run has settled. It
-// returns the ticket as it now stands.
+// returns the ticket as it now stands. Behind a backup fence the run waits for
+// the fence's end, like a deployment.
 func (d *Desk) Repair(ctx context.Context, in RepairRequest) (ticket.Ticket, error) {
 	err := d.p.Provider()
 	if err != nil {
@@ -58,15 +59,19 @@ func (d *Desk) Repair(ctx context.Context, in RepairRequest) (ticket.Ticket, err
 		}
 		return ticket.Ticket{}, fmt.Errorf("repair the deployment: %w", err)
 	}
-	d.publish(ctx, row)
-	view := ticket.Of(row)
-	view.Status = ticket.Submitting
-	return view, nil
+	return d.announce(ctx, row), nil
 }
 
-// reopen checks and changes the rows, locked in the order outbox → worker →
-// version.
+// reopen checks the maintenance gate (S1-311) and then checks and changes the
+// rows, locked in the order outbox → worker → version.
 func (d *Desk) reopen(tx *database.Tx, in RepairRequest) (models.Outbox, error) {
+	gate, err := d.p.Outbox.Gate(tx)
+	if err == nil {
+		err = gate.Refusal()
+	}
+	if err != nil {
+		return models.Outbox{}, err
+	}
 	row, err := outbox.Ticket(tx.Locked(), in.Tenant, in.TicketID)
 	if errors.Is(err, outbox.ErrNoTicket) {
 		return models.Outbox{}, ticket.ErrNotFound
@@ -91,7 +96,7 @@ func (d *Desk) reopen(tx *database.Tx, in RepairRequest) (models.Outbox, error) 
 	if err != nil {
 		return models.Outbox{}, err
 	}
-	row, err = outbox.Reopen(tx, row)
+	row, err = outbox.Reopen(tx, row, mark(gate))
 	if err != nil {
 		return models.Outbox{}, err
 	}

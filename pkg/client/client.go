@@ -113,6 +113,7 @@ type call struct {
 	max         int64
 	timeout     time.Duration // 0: answerTimeout
 	progress    Progress      // may be nil
+	status      *int          // of a 2xx answer; may be nil
 }
 
 // do sends a call and gives the body of a 2xx answer. Everything else is an
@@ -183,6 +184,9 @@ func (c *Client) once(ctx context.Context, call call, requestID string) ([]byte,
 	}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
 		return nil, parseError(response, body)
+	}
+	if call.status != nil {
+		*call.status = response.StatusCode
 	}
 	return body, nil
 }

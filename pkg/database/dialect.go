@@ -201,6 +201,14 @@ func (d dialect) forUpdate() string {
 	return ""
 }
 
+// forShare is forUpdate with a lock that others may share.
+func (d dialect) forShare() string {
+	if d == mysqlDialect {
+		return " LOCK IN SHARE MODE"
+	}
+	return ""
+}
+
 // now is the database's clock as an expression that compares with a stored
 // time.
 func (d dialect) now() string {

@@ -137,6 +137,10 @@ func (t *Tx) NowSQL() string { return t.dialect.now() }
 // ForUpdate ends a hand-written query so that it locks the rows it reads.
 func (t *Tx) ForUpdate() string { return t.dialect.forUpdate() }
 
+// ForShare ends a hand-written query so that nobody changes the rows it reads
+// before the transaction has ended.
+func (t *Tx) ForShare() string { return t.dialect.forShare() }
+
 // Locked returns a query that locks the rows it reads: SELECT … FOR UPDATE.
 // SQLite transactions hold the one write lock from their start instead.
 func (t *Tx) Locked() *gorm.DB {

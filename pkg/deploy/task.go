@@ -83,7 +83,18 @@ var (
 	ErrInFlight = errors.New("another delivery works on this deployment")
 	// ErrRetry says that the row went back to pending, or stayed so.
 	ErrRetry = errors.New("the deployment will be tried again")
+	// ErrFenced is the ErrRetry of a run that met a closed gate (S1-067). Its
+	// text is the specification's, word for word.
+	ErrFenced error = retryLater("Edge Workers execution is fenced")
 )
+
+// retryLater is an ErrRetry with a text of its own.
+type retryLater string
+
+func (e retryLater) Error() string { return string(e) }
+
+// Is makes every retryLater an ErrRetry.
+func (e retryLater) Is(target error) bool { return target == ErrRetry }
 
 // Handle is the transport's handler: it validates the message and runs it.
 func (t *Task) Handle(ctx context.Context, message transports.Message) error {

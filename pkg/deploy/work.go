@@ -9,6 +9,7 @@ import (
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/database"
+	"github.com/teamsync/edge-workers/pkg/maintenance"
 	"github.com/teamsync/edge-workers/pkg/outbox"
 	"github.com/teamsync/edge-workers/pkg/provider"
 	"github.com/teamsync/edge-workers/pkg/tenancy"
@@ -24,7 +25,11 @@ func (r *run) work(ctx context.Context) error {
 	if errors.Is(resolveErr, provider.ErrUnavailable) { // S1-069: before the lease, so that the row stays as it is
 		return fmt.Errorf("%w: %w", ErrRetry, resolveErr)
 	}
-	err := awaitOpen(ctx, target)
+	err := r.gate(ctx)
+	if err != nil {
+		return err
+	}
+	err = awaitOpen(ctx, target)
 	if err != nil {
 		return err
 	}
@@ -47,6 +52,21 @@ func (r *run) work(ctx context.Context) error {
 		out = outcome{kind: stopped, cause: outbox.ErrLeaseLost}
 	}
 	return r.settle(ctx, out)
+}
+
+// gate defers the run while the environment's gate is closed: before the lease,
+// so that nothing is settled (S1-068, S2-126, S2-127). What passes it in the
+// moment in which a fence begins is deferred by the edge host itself (S2-223).
+func (r *run) gate(ctx context.Context) error {
+	gate, err := r.p.Outbox.PeekGate(ctx)
+	if err != nil {
+		return err
+	}
+	if gate != maintenance.Open {
+		r.log.InfoContext(ctx, "deployment deferred", "gate", string(gate))
+		return ErrFenced
+	}
+	return nil
 }
 
 // paced is a provider that tells for how long it goes on refusing everything

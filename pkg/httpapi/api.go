@@ -16,6 +16,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/gateway"
 	"github.com/teamsync/edge-workers/pkg/httpapi/gen"
 	"github.com/teamsync/edge-workers/pkg/live"
+	"github.com/teamsync/edge-workers/pkg/maintenance"
 	"github.com/teamsync/edge-workers/pkg/tenancy"
 	"github.com/teamsync/edge-workers/pkg/ticket"
 	"github.com/teamsync/edge-workers/pkg/version"
@@ -43,6 +44,8 @@ type Params struct {
 	Live      *live.Desk
 	Mirror    *ticket.Mirror
 	Directory *tenancy.Directory
+	// Maintenance keeps the gates of the edge host; nil where there is none.
+	Maintenance *maintenance.Keeper
 	// Gateway is nil while the provider's settings are wrong: calls are then
 	// answered with 503.
 	Gateway *gateway.Gateway
@@ -126,6 +129,9 @@ func (a *API) routes() map[string]route {
 		return route{Management, limit, append(role(auth.DepartmentManager), answerWithin(commandTimeout)), h}
 	}
 	platform := func(h echo.HandlerFunc) route { return route{Management, bodyLimit, role(auth.PlatformAdmin), h} }
+	gates := func(h echo.HandlerFunc) route {
+		return route{Management, 0, append(role(auth.PlatformAdmin), a.needKeeper, answerWithin(commandTimeout)), h}
+	}
 	calls := append(signedIn[:1:1], a.needGateway)
 	open := []echo.MiddlewareFunc{AuthenticateIfAny(a.p.Verifier), a.needGateway}
 	invoke := route{Gateway, invokeLimit, open, a.callRouted}
@@ -170,6 +176,14 @@ func (a *API) routes() map[string]route {
 		"deleteCompany":        platform(a.deleteCompany),
 		"putDepartment":        platform(a.putDepartment),
 		"deleteDepartment":     platform(a.deleteDepartment),
+		"getMaintenance":       gates(a.getMaintenance),
+		"beginFence":           gates(a.beginFence),
+		"endFence":             gates(a.endFence),
+		"beginRestore":         gates(a.beginRestore),
+		"endRestore":           gates(a.endRestore),
+		"beginResync":          gates(a.beginResync),
+		"endResync":            gates(a.endResync),
+		"listDifferences":      gates(a.listDifferences),
 		"getManifestSchema":    document(a.getManifestSchema),
 		"getDocument":          document(a.getDocument),
 		"getDocumentPage":      document(a.getDocumentPage),

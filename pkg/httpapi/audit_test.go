@@ -38,6 +38,7 @@ func TestAuditRoutes(t *testing.T) {
 		mine := a.fact(a.Tenant, "secrets.put")
 		theirs := a.fact(sibling, "secrets.put")
 		a.fact(foreign, "secrets.put")
+		a.Exec("UPDATE edge_worker_audit_logs SET created_at = ? WHERE id = ?", time.Now().UTC().Add(-time.Second), mine) // SQLite counts in milliseconds
 		var page gen.AuditPage
 		get(a.manager(), "/worker/audit?action=secrets.put").into(http.StatusOK, &page)
 		if len(page.Items) != 1 || page.NextCursor != nil {

@@ -77,6 +77,14 @@ func calls(t *testing.T, id ids) map[string]call {
 		"deleteCompany":        {"DELETE", "/platform/companies/made", "", ""},
 		"putDepartment":        {"PUT", "/platform/departments/made", "application/json", `{"company_id":"made","name":"Made"}`},
 		"deleteDepartment":     {"DELETE", "/platform/departments/made", "", ""},
+		"getMaintenance":       {"GET", "/platform/maintenance", "", ""},
+		"beginFence":           {"PUT", "/platform/maintenance/fence", "", ""},
+		"endFence":             {"DELETE", "/platform/maintenance/fence", "", ""},
+		"beginRestore":         {"PUT", "/platform/maintenance/restore", "", ""},
+		"endRestore":           {"DELETE", "/platform/maintenance/restore", "", ""},
+		"beginResync":          {"PUT", "/platform/maintenance/resync", "", ""},
+		"endResync":            {"DELETE", "/platform/maintenance/resync", "", ""},
+		"listDifferences":      {"GET", "/platform/maintenance/differences", "", ""},
 	}
 	open := map[string]bool{"getManifestSchema": true, "getDocument": true, "getDocumentPage": true}
 	routes, err := gen.Routes()
@@ -178,6 +186,8 @@ func TestEveryRouteNeedsItsRole(t *testing.T) {
 		"listServiceAccounts": manager, "putCredentials": manager, "deleteCredentials": manager,
 		"listDepartments": company, "getDepartment": company, "repairDepartment": company, "listCompanyAudit": company,
 		"putCompany": platform, "deleteCompany": platform, "putDepartment": platform, "deleteDepartment": platform,
+		"getMaintenance": platform, "beginFence": platform, "endFence": platform, "beginRestore": platform, "endRestore": platform,
+		"beginResync": platform, "endResync": platform, "listDifferences": platform,
 	}
 	for id, c := range calls(t, unknown()) {
 		role, restricted := needed[id]

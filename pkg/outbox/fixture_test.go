@@ -12,6 +12,7 @@ import (
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/database"
 	"github.com/teamsync/edge-workers/pkg/database/databasetest"
+	"github.com/teamsync/edge-workers/pkg/maintenance"
 	"github.com/teamsync/edge-workers/pkg/outbox"
 	"github.com/teamsync/edge-workers/test/plane"
 )
@@ -102,4 +103,13 @@ func lease(t *testing.T, p *plane.Plane, row models.Outbox) outbox.Lease {
 		t.Fatalf("disposition %s", disposition)
 	}
 	return held
+}
+
+// openGate gives an edge host the row that its API creates.
+func openGate(t *testing.T, p *plane.Plane, scope outbox.Scope) {
+	t.Helper()
+	keeper, err := maintenance.New(maintenance.Params{DB: p.DB, Scope: scope.Default().Namespace, Log: p.Log})
+	must(t, err)
+	_, err = keeper.Prepare(t.Context())
+	must(t, err)
 }

@@ -127,7 +127,7 @@ func (o *Outbox) lease(tx *database.Tx, req LeaseRequest, token string) (Lease, 
 		Where("id = ? AND status = ? AND lease_owner = ?", row.ID, row.Status, row.LeaseOwner).
 		UpdateColumns(map[string]any{
 			"status": models.OutboxLeased, "lease_owner": token, "lease_expires_at": now.Add(LeaseTTL),
-			"attempts": attempts, "next_attempt_at": nil, "updated_at": now,
+			"attempts": attempts, "next_attempt_at": nil, "last_error_code": beyondFence(row.LastErrorCode), "updated_at": now,
 		})
 	err = database.Exactly(taken, "take the lease")
 	if err != nil {
@@ -143,17 +143,36 @@ func (o *Outbox) dispose(row models.Outbox, req LeaseRequest, now time.Time) (Di
 	case row.Status.Released() || row.Status == models.OutboxUncertain:
 		return Terminal, 0
 	case !o.scope.May(row.DispatchNamespace):
-		return WrongScope, 0
+		return o.foreign(), 0
 	case err != nil || payload.MessageID != req.MessageID:
 		return Terminal, 0 // the recovery sweep isolates an invalid payload
 	case payload.Serving != nil && !o.scope.May(payload.Serving.Serving.Namespace):
-		return WrongScope, 0 // S1-049
+		return o.foreign(), 0 // S1-049
 	case row.Status == models.OutboxLeased && o.held(row, req, now):
 		return InFlight, 0
 	case row.Status == models.OutboxPending && row.NextAttemptAt != nil && row.NextAttemptAt.After(now):
 		return NotDue, row.NextAttemptAt.Sub(now)
 	}
 	return Acquired, 0
+}
+
+// beyondFence is the code of a row that is leased: who leases it found the gate
+// open, so that a fence's mark is over (S2-075).
+func beyondFence(code string) string {
+	if code == CodeFenced {
+		return ""
+	}
+	return code
+}
+
+// foreign is the answer for a row that this environment may not run. An edge
+// host shares its rows with nobody, so that nothing is left to do for the
+// delivery (S1-322).
+func (o *Outbox) foreign() Disposition {
+	if o.scope.OnPrem() {
+		return Terminal
+	}
+	return WrongScope
 }
 
 // held reports whether another owner's lease is alive. The second attempt of

@@ -91,7 +91,7 @@ func TestDispositions(t *testing.T) {
 func TestWrongScopeIsLeftToItsOwner(t *testing.T) {
 	each(t, func(t *testing.T, p *plane.Plane) {
 		row := insert(t, p)
-		for _, foreign := range []outbox.Scope{outbox.CloudScope("other"), outbox.CloudScope("", plane.Namespace), outbox.OnPremScope("box"), {}} {
+		for _, foreign := range []outbox.Scope{outbox.CloudScope("other"), outbox.CloudScope("", plane.Namespace), {}} {
 			_, disposition, err := outbox.New(p.DB, foreign).LeaseDeployment(t.Context(), request(t, row))
 			if err != nil || disposition != outbox.WrongScope || !equal(row, byID(t, p, row.ID)) && byID(t, p, row.ID).LeaseOwner != "" {
 				t.Errorf("%v: %s, %v", foreign.Namespaces(), disposition, err)
@@ -99,6 +99,26 @@ func TestWrongScopeIsLeftToItsOwner(t *testing.T) {
 		}
 		sharing := outbox.New(p.DB, outbox.CloudScope("other", plane.Namespace))
 		_, disposition, err := sharing.LeaseDeployment(t.Context(), request(t, row))
+		if err != nil || disposition != outbox.Acquired {
+			t.Errorf("control: %s, %v", disposition, err)
+		}
+	})
+}
+
+// S1-322: an edge host shares its rows with nobody: what its provider does not
+// accept is terminal for it and stays as it is, where a cloud environment says
+// whose it may be. Its own row is acquired.
+func TestForeignRowOfAnEdgeHost(t *testing.T) {
+	each(t, func(t *testing.T, p *plane.Plane) {
+		row := byID(t, p, insert(t, p).ID)
+		box := outbox.New(p.DB, outbox.OnPremScope("box"))
+		_, disposition, err := box.LeaseDeployment(t.Context(), request(t, row))
+		if err != nil || disposition != outbox.Terminal || !equal(row, byID(t, p, row.ID)) {
+			t.Errorf("%s, %v", disposition, err)
+		}
+		at := plane.NewIn(t, p.DB, box.Scope())
+		own := insertIn(t, at, box.Scope().Default().Namespace)
+		_, disposition, err = box.LeaseDeployment(t.Context(), request(t, own))
 		if err != nil || disposition != outbox.Acquired {
 			t.Errorf("control: %s, %v", disposition, err)
 		}

@@ -42,6 +42,9 @@ type DeployIntent struct {
 	SettingsDigest string // empty without settings
 	Location       Location
 	CreatedBy      string
+	// Code is the row's first last_error_code: CodeFenced behind a backup fence,
+	// else empty.
+	Code string
 }
 
 // DedupeKey is the identity of a deployment request: an exact retry has the
@@ -67,7 +70,7 @@ func (o *Outbox) InsertDeploy(tx *database.Tx, in DeployIntent) (models.Outbox, 
 		DedupeKey: DedupeKey(in.Worker.ID, in.VersionID, in.BaseRevision, in.SettingsDigest),
 		Status:    models.OutboxPending, CompanyID: in.Tenant.CompanyID, DepartmentID: in.Tenant.DepartmentID,
 		WorkerID: in.Worker.ID, VersionID: in.VersionID, ScriptName: in.Worker.ScriptName,
-		DispatchNamespace: in.Location.Namespace, AdmissionSequence: in.Sequence,
+		DispatchNamespace: in.Location.Namespace, AdmissionSequence: in.Sequence, LastErrorCode: in.Code,
 		CreatedBy: in.CreatedBy, CreatedAt: now, UpdatedAt: now,
 	}
 	payload := DeployPayload{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/teamsync/edge-workers/models"
 	"github.com/teamsync/edge-workers/pkg/database"
+	"github.com/teamsync/edge-workers/pkg/maintenance"
 )
 
 // Recovery constants of S1, in code on purpose (S1-012 to S1-015).
@@ -37,7 +38,7 @@ func (c RecoveryClaim) Clamped() RecoveryClaim {
 	return c
 }
 
-// ClaimRecoverable takes deploy rows that nobody works on: pending ones that
+// ClaimRecoverable takes, through an open gate (S1-302), deploy rows that nobody works on: pending ones that
 // have stalled for the grace, and leased ones whose lease has ended. Each is
 // stamped with a mark of whole seconds that no earlier claim has had, by which
 // a stale publisher loses (S1-289, S1-290). Rows that others hold are passed
@@ -65,6 +66,10 @@ func (o *Outbox) ClaimRecoverable(ctx context.Context, c RecoveryClaim) ([]model
 // claimRecoverable asks for one status at a time, in the order of the index, so
 // that a claim reads and locks what it takes and next to nothing else.
 func (o *Outbox) claimRecoverable(tx *database.Tx, c RecoveryClaim) ([]models.Outbox, error) {
+	gate, err := o.Gate(tx)
+	if err != nil || gate != maintenance.Open { // S1-302
+		return nil, err
+	}
 	now, err := tx.Now()
 	if err != nil {
 		return nil, err
@@ -85,7 +90,7 @@ func (o *Outbox) claimRecoverable(tx *database.Tx, c RecoveryClaim) ([]models.Ou
 			break
 		}
 		var rows []models.Outbox
-		err := candidates(tx.SkipLocked()).Where("operation = ? AND dispatch_namespace IN ?", models.OperationDeploy, o.scope.Namespaces()).
+		err := candidates(tx.SkipLocked()).Scopes(o.unfenced).Where("operation = ? AND dispatch_namespace IN ?", models.OperationDeploy, o.scope.Namespaces()).
 			Limit(c.Limit - len(claimed)).Find(&rows).Error
 		if err != nil {
 			return nil, err
@@ -97,6 +102,14 @@ func (o *Outbox) claimRecoverable(tx *database.Tx, c RecoveryClaim) ([]models.Ou
 		claimed = append(claimed, rows...)
 	}
 	return claimed, nil
+}
+
+// unfenced leaves out the pending rows that ClaimDeferred publishes.
+func (o *Outbox) unfenced(query *gorm.DB) *gorm.DB {
+	if !o.scope.OnPrem() {
+		return query
+	}
+	return query.Where("NOT (status = ? AND last_error_code = ?)", models.OutboxPending, CodeFenced)
 }
 
 // stamp writes each row's new mark: whole seconds, never one that the row has

@@ -160,6 +160,7 @@ func TestRecoveryLimit(t *testing.T) {
 func TestRecoveryScope(t *testing.T) {
 	each(t, func(t *testing.T, p *plane.Plane) {
 		onprem := outbox.OnPremScope("host-1")
+		openGate(t, p, onprem)
 		scopes := []struct {
 			name  string
 			scope outbox.Scope

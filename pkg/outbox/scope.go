@@ -53,6 +53,9 @@ func (s Scope) Provider() provider.Kind { return s.provider }
 // Cloud reports whether rules that S1 and S2 mark "cloud only" apply.
 func (s Scope) Cloud() bool { return s.provider == provider.Cloudflare }
 
+// OnPrem reports whether rules that S1 and S2 mark "on-prem only" apply.
+func (s Scope) OnPrem() bool { return s.provider == provider.OnPrem }
+
 // Default is the location of a Worker that records none yet, and the
 // namespace that every cleanup intent is stamped with (S1-030, S1-031).
 func (s Scope) Default() Location { return Location{Kind: ServingLegacy, Namespace: s.own} }

@@ -61,8 +61,10 @@ func endLease(tx *database.Tx, lease Lease, columns map[string]any) error {
 }
 
 // Reopen puts an uncertain row back to pending for a company's repair, with its
-// attempts counted anew (S2-252, D19). It returns the row as it now stands.
-func Reopen(tx *database.Tx, row models.Outbox) (models.Outbox, error) {
+// attempts counted anew (S2-252, D19). code is the row's new last_error_code:
+// CodeFenced behind a backup fence, else empty. It returns the row as it now
+// stands.
+func Reopen(tx *database.Tx, row models.Outbox, code string) (models.Outbox, error) {
 	now, err := tx.Now()
 	if err != nil {
 		return models.Outbox{}, err
@@ -71,13 +73,13 @@ func Reopen(tx *database.Tx, row models.Outbox) (models.Outbox, error) {
 		Where("id = ? AND status = ?", row.ID, models.OutboxUncertain).
 		UpdateColumns(map[string]any{
 			"status": models.OutboxPending, "lease_owner": "", "lease_expires_at": nil, "next_attempt_at": nil,
-			"attempts": 0, "last_error_code": "", "last_error": nil, "updated_at": now,
+			"attempts": 0, "last_error_code": code, "last_error": nil, "updated_at": now,
 		})
 	err = database.Exactly(reopened, "reopen the row")
 	if err != nil {
 		return models.Outbox{}, err
 	}
-	row.Status, row.Attempts, row.LastErrorCode, row.LastError = models.OutboxPending, 0, "", nil
+	row.Status, row.Attempts, row.LastErrorCode, row.LastError = models.OutboxPending, 0, code, nil
 	return row, nil
 }
 

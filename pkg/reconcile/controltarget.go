@@ -14,8 +14,8 @@ import (
 	"github.com/teamsync/edge-workers/pkg/version"
 )
 
-// actionRetired is the fact that a retirement leaves (D18).
-const actionRetired = "department.worker_retired"
+// ActionRetired is the fact that a retirement leaves (D18).
+const ActionRetired = "department.worker_retired"
 
 // isRetired asks whether the row's Worker is retired: its department is
 // soft-deleted and a successful retirement is on record, or its company was
@@ -39,7 +39,7 @@ func isRetired(query func() *gorm.DB, row models.Outbox) (bool, error) {
 		return false, nil
 	}
 	tenant := models.Tenant{CompanyID: row.CompanyID, DepartmentID: row.DepartmentID}
-	err = tenant.Own(query().Model(&models.AuditLog{})).Where("action = ? AND result = ?", actionRetired, audit.Succeeded).Count(&n).Error
+	err = tenant.Own(query().Model(&models.AuditLog{})).Where("action = ? AND result = ?", ActionRetired, audit.Succeeded).Count(&n).Error
 	if err != nil {
 		return false, fmt.Errorf("look for the retirement: %w", err)
 	}

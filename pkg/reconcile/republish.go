@@ -69,6 +69,23 @@ func (r *Republisher) RunOnce(ctx context.Context, budget time.Duration) (Result
 
 // one settles what cannot be published and publishes the rest.
 func (r *Republisher) one(ctx context.Context, row models.Outbox) string {
+	if ended := r.unpublishable(ctx, row); ended != "" {
+		return ended
+	}
+	err := admission.Publish(ctx, r.p.Mirror, r.p.Publisher, row)
+	switch {
+	case err == nil:
+		return "published"
+	case errors.Is(err, transports.ErrRefused):
+		err = errors.Join(err, r.p.Outbox.Refused(ctx, row))
+	}
+	r.p.Log.WarnContext(ctx, "deployment not published; a later round tries again", "outbox_id", row.ID, "error", err)
+	return "unpublished"
+}
+
+// unpublishable settles a claimed row that no message may speak of and says
+// what became of it; empty for every other row.
+func (r *Republisher) unpublishable(ctx context.Context, row models.Outbox) string {
 	orphan, err := r.p.Outbox.SettleOrphan(ctx, row)
 	if err != nil {
 		return r.failed(ctx, row, err)
@@ -80,15 +97,7 @@ func (r *Republisher) one(ctx context.Context, row models.Outbox) string {
 	if err != nil {
 		return r.isolate(ctx, row, err)
 	}
-	err = admission.Publish(ctx, r.p.Mirror, r.p.Publisher, row)
-	switch {
-	case err == nil:
-		return "published"
-	case errors.Is(err, transports.ErrRefused):
-		err = errors.Join(err, r.p.Outbox.Refused(ctx, row))
-	}
-	r.p.Log.WarnContext(ctx, "deployment not published; a later round tries again", "outbox_id", row.ID, "error", err)
-	return "unpublished"
+	return ""
 }
 
 func (r *Republisher) failed(ctx context.Context, row models.Outbox, err error) string {

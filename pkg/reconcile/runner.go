@@ -66,7 +66,7 @@ func (r *Runner) Round(ctx context.Context) {
 
 func (r *Runner) lane(ctx context.Context, lane Lane) {
 	started := time.Now()
-	result, err := guarded(ctx, lane)
+	result, err := guarded(ctx, lane, laneBudget)
 	r.Metrics.round(lane.Name(), result, err)
 	level := slog.LevelDebug
 	if len(result) > 0 {
@@ -79,7 +79,7 @@ func (r *Runner) lane(ctx context.Context, lane Lane) {
 		"duration_ms", time.Since(started).Milliseconds(), "error", err)
 }
 
-func guarded(ctx context.Context, lane Lane) (Result, error) {
+func guarded(ctx context.Context, lane Lane, budget time.Duration) (Result, error) {
 	var result Result
 	var err error
 	func() {
@@ -88,7 +88,7 @@ func guarded(ctx context.Context, lane Lane) (Result, error) {
 				err = fmt.Errorf("panic in lane %s: %v", lane.Name(), p)
 			}
 		}()
-		result, err = lane.RunOnce(ctx, laneBudget)
+		result, err = lane.RunOnce(ctx, budget)
 	}()
 	return result, err
 }

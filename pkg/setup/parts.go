@@ -17,10 +17,10 @@ import (
 	"github.com/teamsync/edge-workers/pkg/control"
 	"github.com/teamsync/edge-workers/pkg/database"
 	"github.com/teamsync/edge-workers/pkg/deploy"
+	"github.com/teamsync/edge-workers/pkg/maintenance"
 	"github.com/teamsync/edge-workers/pkg/observe"
 	"github.com/teamsync/edge-workers/pkg/outbox"
 	"github.com/teamsync/edge-workers/pkg/provider/cloudflare"
-	"github.com/teamsync/edge-workers/pkg/reconcile"
 	"github.com/teamsync/edge-workers/pkg/ticket"
 	"github.com/teamsync/edge-workers/transports"
 )
@@ -57,7 +57,8 @@ type parts struct {
 	signer  *control.Signer
 	serving *serving
 	mirror  *ticket.Mirror
-	opened  []io.Closer // in their order
+	keeper  *maintenance.Keeper // of the edge host's gates; nil on cloud
+	opened  []io.Closer         // in their order
 }
 
 // open opens what the settings name. What it has opened is closed by close,
@@ -98,6 +99,10 @@ func (p *parts) open(ctx context.Context) error {
 	}
 	p.Outbox = outbox.New(p.db, p.serving.scope)
 	p.mirror = ticket.NewMirror(p.redis, p.Log)
+	p.keeper, err = p.newKeeper()
+	if err != nil {
+		return err
+	}
 	p.checks()
 	return nil
 }
@@ -137,27 +142,6 @@ func (p *parts) receiver(task *deploy.Task) (*transports.Receiver, error) {
 	return transports.NewReceiver(transports.ReceiverParams{
 		Transport: p.Settings.Transport.Type, Handler: task.Handle, Registerer: p.Registry, Log: p.Log,
 	})
-}
-
-// sweeps is the 60-second loop with its lanes (S1-004 to S1-006); publisher
-// takes the deployments that nobody works on.
-func (p *parts) sweeps(publisher transports.Publisher) (*reconcile.Runner, error) {
-	metrics, err := reconcile.NewMetrics(p.Registry)
-	if err != nil {
-		return nil, err
-	}
-	republisher := reconcile.NewRepublisher(reconcile.RepublishParams{Outbox: p.Outbox, Mirror: p.mirror, Publisher: publisher, Log: p.Log})
-	cleaner, err := reconcile.NewCleaner(reconcile.CleanupParams{DB: p.db, Outbox: p.Outbox, Store: p.Artifacts, Owner: p.Owner, Log: p.Log})
-	if err != nil {
-		return nil, err
-	}
-	auditor, err := reconcile.NewControlAuditor(reconcile.ControlAuditParams{
-		DB: p.db, Outbox: p.Outbox, Receipts: p.serving.receipts(), Owner: p.Owner, Log: p.Log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &reconcile.Runner{Provider: p.serving.check, Metrics: metrics, Log: p.Log, Lanes: []reconcile.Lane{republisher, cleaner, auditor}}, nil
 }
 
 // close gives back what was opened, the last one first.

@@ -75,7 +75,7 @@ func (s *System) serve(ctx context.Context, publisher transports.Publisher) erro
 	}
 	s.Handler, err = httpapi.New(httpapi.Params{
 		Roles: roles, Verifier: verifier, DB: s.db, Store: s.Store, Submitter: submitter, Desk: desk, Live: settings,
-		Mirror: s.mirror, Directory: s.Directory, Gateway: gate, Log: s.Log,
+		Mirror: s.mirror, Directory: s.Directory, Maintenance: s.keeper, Gateway: gate, Log: s.Log,
 		Edge: gateway.Edge{Proxies: proxies, Header: s.Settings.Edge.ClientAddressHeader},
 	})
 	return err

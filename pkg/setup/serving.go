@@ -15,6 +15,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/provider/cloudflare"
 	"github.com/teamsync/edge-workers/pkg/provider/onprem"
 	"github.com/teamsync/edge-workers/pkg/purge"
+	"github.com/teamsync/edge-workers/pkg/retirement"
 	"github.com/teamsync/edge-workers/pkg/version"
 )
 
@@ -31,7 +32,7 @@ type serving struct {
 	dispatchURL string
 	client      *control.Client
 	purger      *purge.Purger
-	target      provider.Provider
+	target      target
 	guard       *guard // of the cloud's dispatch namespaces; nil on-prem
 }
 
@@ -127,6 +128,21 @@ func (s *serving) provider() (provider.Provider, error) {
 		return nil, err
 	}
 	return s.target, nil
+}
+
+// scripts resolves the provider for one round of the retirement.
+func (s *serving) scripts() (retirement.Scripts, error) {
+	err := s.check()
+	if err != nil {
+		return nil, err
+	}
+	return s.target, nil
+}
+
+// target is what is asked of a provider.
+type target interface {
+	provider.Provider
+	retirement.Scripts
 }
 
 // Call sends one command to a live Worker.

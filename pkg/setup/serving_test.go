@@ -30,6 +30,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/provider"
 	"github.com/teamsync/edge-workers/pkg/provider/cloudflare"
 	"github.com/teamsync/edge-workers/pkg/provider/onprem"
+	"github.com/teamsync/edge-workers/pkg/reconcile"
 	"github.com/teamsync/edge-workers/test/plane"
 )
 
@@ -315,16 +316,32 @@ func TestServingResolvesTheProvider(t *testing.T) {
 	}
 }
 
-// S1-004 to S1-006: the 60-second loop sweeps stalled deployments, the objects of
-// abandoned submissions, and commands whose answer was lost.
-func TestLoopHasItsLanes(t *testing.T) {
+// S1-004 to S1-006, S1-016, S1-050, S1-343 to S1-345: the 60-second loop sweeps
+// stalled deployments, the objects of abandoned submissions, and commands whose
+// answer was lost; the 15-second loop retires scripts. On-prem there is also
+// what waited for a backup's end, and fences are confirmed.
+func TestLoopsHaveTheirLanes(t *testing.T) {
 	t.Parallel()
-	p := start(t, complete(), newCloud(t))
-	var names []string
-	for _, lane := range p.runner.Lanes {
-		names = append(names, lane.Name())
+	for name, c := range map[string]struct {
+		p             *process
+		minute, hosts []string
+	}{
+		"cloud":   {start(t, complete(), newCloud(t)), []string{"deployments", "artifacts", "control"}, []string{"retirement"}},
+		"on-prem": {startWith(t, inKit(), Params{}), []string{"deployments", "artifacts", "control", "deferred"}, []string{"fence", "retirement"}},
+	} {
+		if got := names(c.p.loops.minute.Lanes); !slices.Equal(got, c.minute) {
+			t.Errorf("%s: every minute %v", name, got)
+		}
+		if got := names(c.p.loops.hosts.Lanes); !slices.Equal(got, c.hosts) {
+			t.Errorf("%s: every 15 seconds %v", name, got)
+		}
 	}
-	if !slices.Equal(names, []string{"deployments", "artifacts", "control"}) {
-		t.Errorf("lanes %v", names)
+}
+
+func names(lanes []reconcile.Lane) []string {
+	var all []string
+	for _, lane := range lanes {
+		all = append(all, lane.Name())
 	}
+	return all
 }

@@ -42,8 +42,8 @@ type System struct {
 	// with a broker.
 	TakeBack func(ctx context.Context, owner string) (int, error)
 
-	runner *reconcile.Runner    // nil with a broker
-	jobs   *inprocess.Transport // nil with a broker
+	loops *loops               // nil with a broker
+	jobs  *inprocess.Transport // nil with a broker
 }
 
 // New opens what the settings name and wires the api's process. Close the system
@@ -61,6 +61,12 @@ func (s *System) build(ctx context.Context) error {
 	err := s.open(ctx)
 	if err != nil {
 		return err
+	}
+	if s.keeper != nil {
+		_, err = s.keeper.Prepare(ctx)
+		if err != nil {
+			return err
+		}
 	}
 	s.Directory = tenancy.New(s.db)
 	publisher, err := s.publisher(ctx)
@@ -95,15 +101,15 @@ func (s *System) publisher(ctx context.Context) (transports.Publisher, error) {
 	s.Recover = func(claim outbox.RecoveryClaim) *reconcile.Republisher {
 		return reconcile.NewRepublisher(reconcile.RepublishParams{Outbox: s.Outbox, Mirror: s.mirror, Publisher: s.jobs, Log: s.Log, Claim: &claim})
 	}
-	s.runner, err = s.sweeps(inprocess.Inline{Handler: task.Handle}) // S1-294
+	s.loops, err = s.newLoops(inprocess.Inline{Handler: task.Handle}) // S1-294
 	return s.jobs, err
 }
 
-// Sweep runs the recovery loop until ctx ends. With a broker it is the
+// Sweep runs the recovery loops until ctx ends. With a broker it is the
 // reconciler's, and this returns at once.
 func (s *System) Sweep(ctx context.Context) {
-	if s.runner != nil {
-		s.runner.Run(ctx)
+	if s.loops != nil {
+		s.loops.run(ctx)
 	}
 }
 

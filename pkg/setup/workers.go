@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/teamsync/edge-workers/pkg/config"
-	"github.com/teamsync/edge-workers/pkg/reconcile"
 	"github.com/teamsync/edge-workers/transports"
 )
 
@@ -59,7 +58,7 @@ func (d *Deployer) Close() error { return d.close() }
 type Reconciler struct {
 	parts
 
-	runner *reconcile.Runner
+	loops *loops
 }
 
 // NewReconciler opens what the settings name and wires the reconciler's process.
@@ -81,12 +80,12 @@ func (r *Reconciler) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.runner, err = r.sweeps(publisher)
+	r.loops, err = r.newLoops(publisher)
 	return err
 }
 
-// Sweep runs the recovery loop until ctx ends.
-func (r *Reconciler) Sweep(ctx context.Context) { r.runner.Run(ctx) }
+// Sweep runs the recovery loops until ctx ends.
+func (r *Reconciler) Sweep(ctx context.Context) { r.loops.run(ctx) }
 
 // Close gives back what was opened.
 func (r *Reconciler) Close() error { return r.close() }

@@ -48,6 +48,7 @@ type system struct {
 	dispatch string
 	signer   *control.Signer
 	client   *control.Client
+	cloud    *cloudflare.Provider
 	task     *deploy.Task
 	clock    *clock
 }
@@ -100,12 +101,12 @@ func newSystem(t *testing.T) *system {
 	s.must(err)
 	pool := x509.NewCertPool()
 	pool.AddCert(api.Certificate())
-	cloud, err := cloudflare.New(cloudflare.Params{
+	s.cloud, err = cloudflare.New(cloudflare.Params{
 		AccountID: account, Namespace: plane.Namespace, Token: token, Origin: api.URL, RootCAs: pool, Now: s.clock.Now,
 	})
 	s.must(err)
 	s.task = s.Task(func(p *deploy.Params) {
-		p.Provider = func() (provider.Provider, error) { return cloud, nil }
+		p.Provider = func() (provider.Provider, error) { return s.cloud, nil }
 		p.Prober = s
 	})
 	return s

@@ -27,6 +27,7 @@ import (
 	"github.com/teamsync/edge-workers/pkg/database"
 	"github.com/teamsync/edge-workers/pkg/deploy"
 	"github.com/teamsync/edge-workers/pkg/live"
+	"github.com/teamsync/edge-workers/pkg/maintenance"
 	"github.com/teamsync/edge-workers/pkg/outbox"
 	"github.com/teamsync/edge-workers/pkg/project/projecttest"
 	"github.com/teamsync/edge-workers/pkg/provider"
@@ -96,8 +97,22 @@ func NewIn(t testing.TB, db *database.DB, scope outbox.Scope) *Plane {
 		DB: db, Outbox: p.Outbox, Redis: p.Redis, Mirror: p.Mirror, Publisher: p.Published, Stager: p.Live, Provider: check, Log: p.Log,
 	})
 	p.ok(err)
+	p.openGate()
 	p.Provision(p.Tenant)
 	return p
+}
+
+// openGate gives an edge host the row that its API creates.
+func (p *Plane) openGate() {
+	p.T.Helper()
+	scope := p.Outbox.Scope()
+	if !scope.OnPrem() {
+		return
+	}
+	keeper, err := maintenance.New(maintenance.Params{DB: p.DB, Scope: scope.Default().Namespace, Log: p.Log})
+	p.ok(err)
+	_, err = keeper.Prepare(context.Background())
+	p.ok(err)
 }
 
 // LiveDesk is a desk over a channel.

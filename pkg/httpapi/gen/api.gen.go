@@ -1,5 +1,5 @@
-// openapi.yaml sha256: bb52f941c7485838b89772da28fc43046242c15545d8ae182d3ae328a6f1d111
-// openapi.json sha256: 05a6c22f259bf558e78cfcdbc64faa47102c5635c7bc44e90fd9ae7620a3a759
+// openapi.yaml sha256: 79d09dfdd3e3c7eb66819c1a671a1ff6a1bcfd6f67d1c0f9a59e5429508b7541
+// openapi.json sha256: 6869ecf3a744fb276e7a10283781211ce26e21b1a8d392c372aa86a27680b888
 
 // Package gen provides primitives to interact with the openapi HTTP API.
 //
@@ -28,6 +28,48 @@ func (e AccessMode) Valid() bool {
 	case AccessModePrivate:
 		return true
 	case AccessModePublic:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for MaintenanceGate.
+const (
+	MaintenanceGateFenced      MaintenanceGate = "fenced"
+	MaintenanceGateMaintenance MaintenanceGate = "maintenance"
+	MaintenanceGateOpen        MaintenanceGate = "open"
+	MaintenanceGateRestore     MaintenanceGate = "restore"
+)
+
+// Valid indicates whether the value is a known member of the MaintenanceGate enum.
+func (e MaintenanceGate) Valid() bool {
+	switch e {
+	case MaintenanceGateFenced:
+		return true
+	case MaintenanceGateMaintenance:
+		return true
+	case MaintenanceGateOpen:
+		return true
+	case MaintenanceGateRestore:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for MaintenanceDifferenceResult.
+const (
+	Differs    MaintenanceDifferenceResult = "differs"
+	Unreadable MaintenanceDifferenceResult = "unreadable"
+)
+
+// Valid indicates whether the value is a known member of the MaintenanceDifferenceResult enum.
+func (e MaintenanceDifferenceResult) Valid() bool {
+	switch e {
+	case Differs:
+		return true
+	case Unreadable:
 		return true
 	default:
 		return false
@@ -409,6 +451,55 @@ type LatestDeployment struct {
 	VersionID string       `json:"version_id"`
 }
 
+// Maintenance defines model for Maintenance.
+type Maintenance struct {
+	// FenceEnding The end was asked for and is not confirmed.
+	FenceEnding bool    `json:"fence_ending"`
+	FenceID     *string `json:"fence_id"`
+
+	// Gate What holds deployments now; only through `open` they run.
+	Gate           MaintenanceGate `json:"gate"`
+	RestorePending bool            `json:"restore_pending"`
+	ResyncActive   bool            `json:"resync_active"`
+
+	// ResyncEpoch How many comparisons were begun.
+	ResyncEpoch int64 `json:"resync_epoch"`
+
+	// Scope Example: onprem:0123456789ab
+	Scope string `json:"scope"`
+}
+
+// MaintenanceGate What holds deployments now; only through `open` they run.
+type MaintenanceGate string
+
+// MaintenanceDifference defines model for MaintenanceDifference.
+type MaintenanceDifference struct {
+	CompanyID    string `json:"company_id"`
+	DepartmentID string `json:"department_id"`
+
+	// Detail Example: tag
+	Detail string `json:"detail"`
+
+	// Result The edge host holds something else, or did not tell.
+	Result     MaintenanceDifferenceResult `json:"result"`
+	ScriptName string                      `json:"script_name"`
+
+	// VersionID What the database takes for deployed.
+	VersionID string `json:"version_id"`
+	WorkerID  string `json:"worker_id"`
+}
+
+// MaintenanceDifferenceResult The edge host holds something else, or did not tell.
+type MaintenanceDifferenceResult string
+
+// MaintenanceDifferencePage defines model for MaintenanceDifferencePage.
+type MaintenanceDifferencePage struct {
+	// Checked The Workers that this page has read back.
+	Checked    int                     `json:"checked"`
+	Items      []MaintenanceDifference `json:"items"`
+	NextCursor *string                 `json:"next_cursor"`
+}
+
 // Networks CIDR ranges that every call must come from, a member's too; empty is from anywhere. Host bits are 0.
 type Networks = []string
 
@@ -749,6 +840,9 @@ type Invalid = Error
 // KeyFailures defines model for KeyFailures.
 type KeyFailures = Error
 
+// MaintenanceConflict defines model for MaintenanceConflict.
+type MaintenanceConflict = Error
+
 // Malformed defines model for Malformed.
 type Malformed = Error
 
@@ -809,6 +903,12 @@ type ListDepartmentsParams struct {
 	// Cursor The `next_cursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 	Limit  *Limit  `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// ListDifferencesParams defines parameters for ListDifferences.
+type ListDifferencesParams struct {
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
 // PublicPatchJSONBody defines parameters for PublicPatch.

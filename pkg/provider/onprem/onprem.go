@@ -73,8 +73,9 @@ func New(p Params) (*Provider, error) {
 
 // Upload sends the full desired state in one attempt.
 func (p *Provider) Upload(ctx context.Context, release provider.Release) error {
-	if !scriptPattern.MatchString(release.ScriptName) {
-		return &provider.TerminalError{Code: CodeRejected, Cause: fmt.Errorf("script name %q is not one of ours", release.ScriptName)}
+	err := checkName(release.ScriptName)
+	if err != nil {
+		return &provider.TerminalError{Code: CodeRejected, Cause: err}
 	}
 	ack, err := p.api.Put(ctx, release)
 	if err != nil {
@@ -88,8 +89,9 @@ func (p *Provider) Upload(ctx context.Context, release provider.Release) error {
 
 // ReadBack compares both ends with the release (S2-165 to S2-173).
 func (p *Provider) ReadBack(ctx context.Context, release provider.Release) error {
-	if !scriptPattern.MatchString(release.ScriptName) {
-		return &provider.UnreadableError{Cause: fmt.Errorf("script name %q is not one of ours", release.ScriptName)}
+	err := checkName(release.ScriptName)
+	if err != nil {
+		return &provider.UnreadableError{Cause: err}
 	}
 	return p.api.ReadBack(ctx, release)
 }

@@ -116,6 +116,15 @@ func answerAfter(status int, body string) func(http.ResponseWriter, *http.Reques
 	}
 }
 
+// answerInstead answers without applying the request.
+func answerInstead(status int, body string) func(http.ResponseWriter, *http.Request, http.Handler) bool {
+	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) bool {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+		return true
+	}
+}
+
 // refuseWith answers an error envelope without applying the request.
 func refuseWith(status int, code any) func(http.ResponseWriter, *http.Request, http.Handler) bool {
 	return func(w http.ResponseWriter, r *http.Request, _ http.Handler) bool {

@@ -25,7 +25,8 @@ func NewServer() *Server {
 	return &Server{scripts: map[string]map[string]any{}, etags: map[string]string{}}
 }
 
-// ServeHTTP serves PUT, GET …/settings and GET below any account and namespace.
+// ServeHTTP serves PUT, GET …/settings, GET and DELETE below any account and
+// namespace. As the cloud provider's, its answer to DELETE has no body.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, rest, found := strings.Cut(r.URL.Path, "/scripts/")
 	name, end, _ := strings.Cut(rest, "/")
@@ -37,7 +38,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, 7003)
 	case r.Method == http.MethodPut && end == "":
 		s.put(w, r, name)
-	case r.Method == http.MethodGet && !exists:
+	case (r.Method == http.MethodGet || r.Method == http.MethodDelete) && !exists:
 		writeError(w, http.StatusNotFound, 10007)
 	case r.Method == http.MethodGet && end == "settings":
 		writeResult(w, pick(metadata, "bindings", "compatibility_date", "compatibility_flags", "tags"))
@@ -45,6 +46,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		script := pick(metadata, "compatibility_date", "compatibility_flags", "exports", "tags")
 		script["id"], script["etag"] = name, s.etags[name]
 		writeResult(w, map[string]any{"script": script})
+	case r.Method == http.MethodDelete && end == "":
+		delete(s.scripts, name)
+		delete(s.etags, name)
+		w.WriteHeader(http.StatusNoContent)
 	default:
 		writeError(w, http.StatusMethodNotAllowed, 10405)
 	}

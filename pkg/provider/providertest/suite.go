@@ -77,6 +77,7 @@ func Run(t *testing.T, target Target) {
 	t.Run("an upload that stalls is uncertain", s.stalls)
 	t.Run("no byte sent is terminal", s.nothingSent)
 	t.Run("an incomplete release is not sent", s.incomplete)
+	t.Run("a script is deleted, and its absence shown", s.deletion)
 }
 
 func (s *suite) release(version string) provider.Release {

@@ -171,7 +171,7 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, req *http.Requ
 		return reply{}, refusal(resp, raw)
 	}
 	got := reply{status: resp.StatusCode, ray: resp.Header.Get("Cf-Ray"), raw: raw}
-	if err == nil && c.p.RequireJSON {
+	if err == nil && c.p.RequireJSON && len(raw) > 0 {
 		err = jsonType(resp.Header.Get("Content-Type"))
 	}
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/teamsync/edge-workers/pkg/provider"
@@ -70,10 +71,8 @@ func (c *Client) read(ctx context.Context, target string, into any) error {
 	}
 	got, err := c.call(ctx, c.p.ReadTimeout, req)
 	if failure, ok := errors.AsType[*Failure](err); ok && failure.Status == http.StatusNotFound {
-		for _, code := range codesAbsent {
-			if failure.Has(code) {
-				return fmt.Errorf("%w: %w", provider.ErrNotFound, failure)
-			}
+		if slices.ContainsFunc(codesAbsent, failure.Has) {
+			return fmt.Errorf("%w: %w", provider.ErrNotFound, failure)
 		}
 	}
 	if err != nil {
