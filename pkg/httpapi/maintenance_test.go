@@ -87,7 +87,7 @@ func TestMaintenance(t *testing.T) {
 		a.do("GET", "/platform/maintenance", request{token: a.manager()}).is(403, `{"detail":"Not enough permissions"}`)
 		a.Exec("DELETE FROM edge_worker_maintenance")
 		a.admin("GET", "/platform/maintenance", "").is(200, fmt.Sprintf(gateBody, false, "null", "maintenance", false, false, 0))
-		a.admin("PUT", "/platform/maintenance/fence", "").is(409, `{"detail":{"code":"maintenance_row_missing","message":"The row of edge_worker_maintenance is missing, so every deployment is refused; restart the API, which creates it"}}`)
+		a.admin("PUT", "/platform/maintenance/fence", "").is(409, `{"detail":{"code":"maintenance_row_missing","message":"The row of edge_worker_maintenance is missing, so every deployment is refused; restart the API: every process creates it when it starts"}}`)
 	})
 }
 

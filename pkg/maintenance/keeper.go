@@ -57,7 +57,7 @@ var (
 	ErrNotSupported = fault.Coded(fault.Conflict, "maintenance_not_supported",
 		"Only an on-premises environment has maintenance gates; there is nothing to do here")
 	errRowMissing = fault.Coded(fault.Conflict, "maintenance_row_missing",
-		"The row of edge_worker_maintenance is missing, so every deployment is refused; restart the API, which creates it")
+		"The row of edge_worker_maintenance is missing, so every deployment is refused; restart the API: every process creates it when it starts")
 	errHostUnavailable = fault.Coded(fault.Unavailable, "edge_host_unavailable",
 		"The edge host did not answer; look at its log and at EDGE_WORKERS_EDGE_HOST_URL, then repeat the request")
 	errFenceEnding = fault.Coded(fault.Conflict, "maintenance_fence_ending",
@@ -71,8 +71,9 @@ var (
 )
 
 // Prepare creates the scope's row, idle and without a fence, when there is none,
-// and reports whether it did. It runs when the API starts; a row that
-// disappears later fails closed (S3-55, S3-56).
+// and reports whether it did. Every process runs it when it starts, because a
+// new release's deployer may be there before its API; a row that disappears
+// later fails closed (S3-55, S3-56).
 func (k *Keeper) Prepare(ctx context.Context) (bool, error) {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	err := k.p.DB.Read(ctx).Create(&models.Maintenance{Scope: k.p.Scope, State: models.MaintenanceIdle, CreatedAt: now, UpdatedAt: now}).Error

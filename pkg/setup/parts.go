@@ -100,6 +100,9 @@ func (p *parts) open(ctx context.Context) error {
 	p.Outbox = outbox.New(p.db, p.serving.scope)
 	p.mirror = ticket.NewMirror(p.redis, p.Log)
 	p.keeper, err = p.newKeeper()
+	if err == nil && p.keeper != nil {
+		_, err = p.keeper.Prepare(ctx)
+	}
 	if err != nil {
 		return err
 	}

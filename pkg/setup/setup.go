@@ -62,12 +62,6 @@ func (s *System) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.keeper != nil {
-		_, err = s.keeper.Prepare(ctx)
-		if err != nil {
-			return err
-		}
-	}
 	s.Directory = tenancy.New(s.db)
 	publisher, err := s.publisher(ctx)
 	if err != nil {
