@@ -39,7 +39,12 @@ func lockFolder(data string) (*folderLock, error) {
 	return &folderLock{file: file}, nil
 }
 
-func (l *folderLock) release() { _ = l.file.Close() }
+// release unlocks before it closes: a child that is being forked has a copy of
+// the file, which would keep the lock.
+func (l *folderLock) release() {
+	_ = unix.Flock(int(l.file.Fd()), unix.LOCK_UN)
+	_ = l.file.Close()
+}
 
 // keys are the secrets of a development system. They are made once and live in
 // files that only their owner can read.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +27,17 @@ func tryLock(path string) (*os.File, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
+}
+
+// unlock gives the lock up for every copy of the file. Closing it alone does not:
+// a child that this process forks at the same moment has one until it has become
+// another program.
+func unlock(file *os.File) error {
+	err := unix.Flock(int(file.Fd()), unix.LOCK_UN)
+	if err != nil {
+		return fmt.Errorf("unlock %s: %w", filepath.Base(file.Name()), err)
+	}
+	return nil
 }
 
 // LockStorage takes the lock of the script's storage folder and waits for it

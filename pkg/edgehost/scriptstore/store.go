@@ -109,7 +109,7 @@ func Open(dir string, logger *slog.Logger) (*Store, error) {
 }
 
 // Close gives the folder free.
-func (s *Store) Close() error { return s.lock.Close() }
+func (s *Store) Close() error { return errors.Join(unlock(s.lock), s.lock.Close()) }
 
 func (s *Store) path(parts ...string) string {
 	return filepath.Join(append([]string{s.dir}, parts...)...)
