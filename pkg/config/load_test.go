@@ -231,11 +231,12 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// S1-011..015, S2-242: cadence, batch size, lease TTL and back-off are no settings.
+// S1-011..015, S1-336, S2-242: cadence, batch size, lease TTL and back-off are no
+// settings, nor is anything of the host loop.
 func TestConstantsAreNoSettings(t *testing.T) {
 	t.Parallel()
-	forbidden := regexp.MustCompile(`INTERVAL|CADENCE|PERIOD|BATCH_SIZE|MAX_BATCH|LEASE_(TTL|SECONDS)|BACK_?OFF|RETRY|GRACE`)
-	for _, name := range []string{"EDGE_WORKERS_SWEEP_INTERVAL", "ARTIFACT_CLEANUP_MAX_BATCH", "CONTROL_AUDIT_LEASE_SECONDS", "EDGE_WORKERS_BACKOFF"} {
+	forbidden := regexp.MustCompile(`INTERVAL|CADENCE|PERIOD|BATCH_SIZE|MAX_BATCH|LEASE_(TTL|SECONDS)|BACK_?OFF|RETRY|GRACE|BUDGET|RECONCILE|RETIRE`)
+	for _, name := range []string{"EDGE_WORKERS_SWEEP_INTERVAL", "ARTIFACT_CLEANUP_MAX_BATCH", "CONTROL_AUDIT_LEASE_SECONDS", "EDGE_WORKERS_BACKOFF", "EDGE_WORKERS_RETIREMENT_LIMIT", "EDGE_WORKERS_HOST_RECONCILE_SECONDS"} {
 		if !forbidden.MatchString(name) {
 			t.Errorf("the pattern misses %s", name)
 		}

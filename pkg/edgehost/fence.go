@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/teamsync/edge-workers/pkg/edgehost/scriptstore"
+	"github.com/teamsync/edge-workers/pkg/provider"
 )
 
 // fenceWait is how long a beginning waits for changes under way, which is less
@@ -33,7 +34,7 @@ type fence struct {
 	store *scriptstore.Store
 
 	mu      sync.Mutex
-	state   scriptstore.Fence
+	state   provider.Fence
 	changes int           // under way
 	drained chan struct{} // closed when changes reaches 0; nil while nobody waits
 }
@@ -68,7 +69,7 @@ func (f *fence) leave() {
 	}
 }
 
-func (f *fence) get() scriptstore.Fence {
+func (f *fence) get() provider.Fence {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.state
@@ -108,7 +109,7 @@ func (f *fence) raise(id string) (<-chan struct{}, error) {
 		if f.state.Ended == id { // a request that was late: the backup is over
 			return nil, errFenceEnded
 		}
-		err := f.set(scriptstore.Fence{Active: id, Ended: f.state.Ended})
+		err := f.set(provider.Fence{Active: id, Ended: f.state.Ended})
 		if err != nil {
 			return nil, err
 		}
@@ -137,11 +138,11 @@ func (f *fence) end(id string) error {
 	case f.state.Ended == id:
 		return nil
 	}
-	return f.set(scriptstore.Fence{Ended: id})
+	return f.set(provider.Fence{Ended: id})
 }
 
 // set writes the state, or finds out which of both is on the disk. Needs mu.
-func (f *fence) set(next scriptstore.Fence) error {
+func (f *fence) set(next provider.Fence) error {
 	err := f.store.SetFence(next)
 	if err == nil {
 		f.state = next

@@ -10,13 +10,14 @@ import (
 	"testing"
 
 	"github.com/teamsync/edge-workers/pkg/edgehost/scriptstore"
+	"github.com/teamsync/edge-workers/pkg/provider"
 )
 
 func (r *rig) fenceURL(id string) string { return r.control.URL + "/edge-host/v1/fence" + id }
 
-func (r *rig) wantFence(a answer, want scriptstore.Fence) {
+func (r *rig) wantFence(a answer, want provider.Fence) {
 	r.t.Helper()
-	var got struct{ Result scriptstore.Fence }
+	var got struct{ Result provider.Fence }
 	if a.status != http.StatusOK {
 		r.t.Fatalf("%d %s", a.status, a.text)
 	}
@@ -33,9 +34,9 @@ func TestFence(t *testing.T) {
 	dir, name := t.TempDir(), scriptName(90)
 	r := openRig(t, dir, nil)
 	r.deploy(name, bundle("one"))
-	r.wantFence(r.must(http.MethodGet, r.fenceURL(""), "", nil), scriptstore.Fence{})
-	r.wantFence(r.must(http.MethodPut, r.fenceURL("/first"), "", nil), scriptstore.Fence{Active: "first"})
-	r.wantFence(r.must(http.MethodPut, r.fenceURL("/first"), "", nil), scriptstore.Fence{Active: "first"}) // a repetition
+	r.wantFence(r.must(http.MethodGet, r.fenceURL(""), "", nil), provider.Fence{})
+	r.wantFence(r.must(http.MethodPut, r.fenceURL("/first"), "", nil), provider.Fence{Active: "first"})
+	r.wantFence(r.must(http.MethodPut, r.fenceURL("/first"), "", nil), provider.Fence{Active: "first"}) // a repetition
 
 	standsStill := func(r *rig) {
 		t.Helper()
@@ -54,8 +55,8 @@ func TestFence(t *testing.T) {
 	wantCode(t, r.must(http.MethodPut, r.fenceURL("/second"), "", nil), http.StatusConflict, `"edge_host_fence_conflict"`)
 	wantCode(t, r.must(http.MethodDelete, r.fenceURL("/second"), "", nil), http.StatusConflict, `"edge_host_fence_conflict"`)
 	standsStill(r)
-	r.wantFence(r.must(http.MethodDelete, r.fenceURL("/first"), "", nil), scriptstore.Fence{Ended: "first"})
-	r.wantFence(r.must(http.MethodDelete, r.fenceURL("/first"), "", nil), scriptstore.Fence{Ended: "first"}) // a repetition
+	r.wantFence(r.must(http.MethodDelete, r.fenceURL("/first"), "", nil), provider.Fence{Ended: "first"})
+	r.wantFence(r.must(http.MethodDelete, r.fenceURL("/first"), "", nil), provider.Fence{Ended: "first"}) // a repetition
 	wantCode(t, r.must(http.MethodPut, r.fenceURL("/first"), "", nil), http.StatusConflict, `"edge_host_fence_conflict"`)
 	r.deploy(name, bundle("two"))
 	r.wantText(name, "version", "two")
@@ -68,7 +69,7 @@ func TestFence(t *testing.T) {
 func TestFenceEndsBeforeItsBeginning(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	r.wantFence(r.must(http.MethodDelete, r.fenceURL("/lost"), "", nil), scriptstore.Fence{Ended: "lost"})
+	r.wantFence(r.must(http.MethodDelete, r.fenceURL("/lost"), "", nil), provider.Fence{Ended: "lost"})
 	wantCode(t, r.must(http.MethodPut, r.fenceURL("/lost"), "", nil), http.StatusConflict, `"edge_host_fence_conflict"`)
 	r.deploy(scriptName(91), bundle("one"))
 }
@@ -149,7 +150,7 @@ func TestFenceRefusals(t *testing.T) {
 	r := newRig(t, nil)
 	wantCode(t, r.must(http.MethodPut, r.fenceURL("/"+strings.Repeat("a", 65)), "", nil), http.StatusBadRequest, "10016")
 	wantCode(t, r.must(http.MethodPut, r.fenceURL("/a%2Fb"), "", nil), http.StatusBadRequest, "10016")
-	r.wantFence(r.must(http.MethodPut, r.fenceURL("/"+strings.Repeat("a", 64)), "", nil), scriptstore.Fence{Active: strings.Repeat("a", 64)})
+	r.wantFence(r.must(http.MethodPut, r.fenceURL("/"+strings.Repeat("a", 64)), "", nil), provider.Fence{Active: strings.Repeat("a", 64)})
 	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete} {
 		path := map[bool]string{true: "", false: "/x"}[method == http.MethodGet]
 		req, err := http.NewRequestWithContext(t.Context(), method, r.fenceURL(path), nil)

@@ -67,9 +67,8 @@ func hosts(t *testing.T, lasts time.Duration, lanes ...*hostLane) []string {
 	return warnings
 }
 
-// S1-016, S1-330, S1-332, S1-336, S2-247: a pass begins 15 seconds after the end
-// of the one before, however long that was; nothing but the lanes, the metrics
-// and the log can be set.
+// S1-016, S1-330, S1-332, S2-247: a pass begins 15 seconds after the end of the
+// one before, however long that was.
 func TestHostCadence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -158,6 +158,18 @@ func (w *world) delete() {
 	}
 }
 
+// deleted are n departments with a deployed Worker that were deleted.
+func (w *world) deleted(n int) []*world {
+	w.t.Helper()
+	var all []*world
+	for range n {
+		one := w.department()
+		one.delete()
+		all = append(all, one)
+	}
+	return all
+}
+
 // round runs one round and wants this of it; a round that is to fail has
 // "failed" in it.
 func (w *world) round(want reconcile.Result) {

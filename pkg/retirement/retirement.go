@@ -123,6 +123,13 @@ func (l *Lane) RunOnce(ctx context.Context, budget time.Duration) (reconcile.Res
 		if l.now().Sub(began) >= budget || result[retired]+result[removed]+result[failed] >= MaxARound || ctx.Err() != nil {
 			break
 		}
+		ours, err := l.place(ctx, &c)
+		if err != nil {
+			return result, errors.Join(append(failures, err)...)
+		}
+		if !ours {
+			continue
+		}
 		what, err := l.one(ctx, scripts, c)
 		result[what]++
 		if err != nil {

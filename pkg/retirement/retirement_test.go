@@ -89,9 +89,7 @@ func TestCompanyMadeAnew(t *testing.T) {
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, databasetest.MySQL(t))
-	for range 6 {
-		w.department().delete()
-	}
+	w.deleted(6)
 	w.round(reconcile.Result{retired: 3})
 	w.host.fail = func(call, _ string, after bool) error {
 		if call == "PUT" && after {
@@ -274,12 +272,7 @@ func TestRecordLost(t *testing.T) {
 func TestFailuresDoNotStarve(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, databasetest.MySQL(t))
-	var all []*world
-	for range 7 {
-		one := w.department()
-		one.delete()
-		all = append(all, one)
-	}
+	all := w.deleted(7)
 	var broken sync.Map
 	for _, one := range all[:4] {
 		broken.Store(one.script(), true)
@@ -305,12 +298,7 @@ func TestFailuresDoNotStarve(t *testing.T) {
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, databasetest.MySQL(t))
-	var all []*world
-	for range 9 {
-		one := w.department()
-		one.delete()
-		all = append(all, one)
-	}
+	all := w.deleted(9)
 	var both sync.WaitGroup
 	for _, lane := range []*Lane{w.lane, w.replica()} {
 		both.Go(func() {

@@ -99,7 +99,7 @@ func (l *Lane) walk(ctx context.Context, cursor *string, query, table string) ([
 	return rows, nil
 }
 
-// next leaves those that have a step to be done now, here.
+// next leaves those that have a step to be done now.
 func (l *Lane) next(ctx context.Context, found []candidate) ([]candidate, error) {
 	found = l.rested(found)
 	facts, err := l.facts(ctx, found)
@@ -109,14 +109,7 @@ func (l *Lane) next(ctx context.Context, found []candidate) ([]candidate, error)
 	var due []candidate
 	for _, c := range found {
 		c.step = decide(facts[factID(ActionRetired, c.WorkerID)], facts[factID(ActionRemoved, c.WorkerID)], l.now())
-		if c.step == stepNone {
-			continue
-		}
-		ours, err := l.place(ctx, &c)
-		if err != nil {
-			return nil, err
-		}
-		if ours {
+		if c.step != stepNone {
 			due = append(due, c)
 		}
 	}

@@ -4,14 +4,9 @@ import (
 	"errors"
 	"io/fs"
 	"regexp"
-)
 
-// Fence is the host's backup fence: the id of the one that is up and of the
-// one that ended last. An empty id stands for none.
-type Fence struct {
-	Active string `json:"active"`
-	Ended  string `json:"ended"`
-}
+	"github.com/teamsync/edge-workers/pkg/provider"
+)
 
 var fencePattern = regexp.MustCompile(`\A[0-9A-Za-z-]{1,64}\z`)
 
@@ -20,15 +15,15 @@ var fencePattern = regexp.MustCompile(`\A[0-9A-Za-z-]{1,64}\z`)
 func ValidFence(id string) bool { return fencePattern.MatchString(id) }
 
 // Fence reads the fence; a folder that never had one has the zero Fence.
-func (s *Store) Fence() (Fence, error) {
-	var fence Fence
+func (s *Store) Fence() (provider.Fence, error) {
+	var fence provider.Fence
 	err := readJSON(s.path("fence.json"), &fence)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Fence{}, nil
+		return provider.Fence{}, nil
 	}
 	return fence, err
 }
 
 // SetFence replaces the fence: atomic and durable. After an error read it
 // again; it is the old or the new one.
-func (s *Store) SetFence(fence Fence) error { return writeJSON(s.path("fence.json"), fence) }
+func (s *Store) SetFence(fence provider.Fence) error { return writeJSON(s.path("fence.json"), fence) }
